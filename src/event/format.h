@@ -79,6 +79,11 @@ static inline bool event_is_orphan(enum event_visit_kind k)
 	return k >= EVENT_ORPHAN_KEY;
 }
 
+static inline bool event_country_is_valid(const char country[2])
+{
+	return country[0] >= 'A' && country[0] <= 'Z' && country[1] >= 'A' && country[1] <= 'Z';
+}
+
 struct event_visit {
 	int64_t time_ms;
 	uint64_t link;

@@ -424,12 +424,11 @@ int event_log_trouble(struct event_log *log, struct err *e)
 		    e, ERR_UNAVAILABLE,
 		    "the event log could not be synced; see the server's log, repair the disk, and "
 		    "restart");
-	for (unsigned i = 0; i < log->writer_count; i++) {
+	for (unsigned i = 0; i < log->writer_count; i++)
 		if (atomic_load_explicit(&log->writers[i].failing, memory_order_relaxed))
 			return err_set(
 			    e, ERR_UNAVAILABLE,
 			    "the event log cannot be written; see the server's log, and free disk space");
-	}
 	if (event_log_is_full(log))
 		return err_set(
 		    e, ERR_LIMIT,

@@ -166,10 +166,9 @@ static int find_valid_again(struct event_reader *r, struct event_scan *s)
 		ssize_t n = read_at(r->fd, chunk, (size_t)MIN((uint64_t)window, s->size - at), at);
 		size_t step = n > EVENT_RECORD_BYTES_MAX ? (size_t)n - EVENT_RECORD_BYTES_MAX
 		                                         : (size_t)MAX(n, 0);
-		for (size_t i = 0; i < step && s->valid_again_at == 0; i++) {
+		for (size_t i = 0; i < step && s->valid_again_at == 0; i++)
 			if (event_decode(chunk + i, (size_t)n - i, s->segment, at + i, &ev) == EVENT_VALID)
 				s->valid_again_at = at + i;
-		}
 		free(chunk);
 		if (n < 0)
 			return ERR_UNAVAILABLE;

@@ -15,17 +15,6 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-static int reader_positions(const struct event_log *log, const struct event_log_config *config,
-                            struct arena *arena, struct log_inventory *inventory, struct err *e)
-{
-	if (!config->resume)
-		return 0;
-	int r = config->resume(config->resume_ctx, log->node, arena, &inventory->read,
-	                       &inventory->read_count);
-	return r < 0 ? err_set(e, r, "cannot read the positions of the event log's reader (%s)", err_name(r))
-	             : 0;
-}
-
 /* Seconds since 2020, capped so that higher boot numbers exist. */
 uint32_t event_log_boot(int64_t now_ms)
 {
@@ -51,9 +40,11 @@ int log_boot_begin(struct event_log *log, const struct event_log_config *config,
 	while (node == 0)
 		randombytes_buf(&node, sizeof(node));
 	log->node = node;
-	r = reader_positions(log, config, arena, inventory, e);
+	r = config->resume
+	        ? config->resume(config->resume_ctx, node, arena, &inventory->read, &inventory->read_count)
+	        : 0;
 	if (r < 0)
-		return r;
+		return err_set(e, r, "cannot read the positions of the event log's reader (%s)", err_name(r));
 	for (size_t i = 0; i < inventory->segment_count; i++)
 		boot = MAX(boot, event_segment_boot(inventory->segments[i]));
 	for (size_t i = 0; i < inventory->read_count; i++)
@@ -61,15 +52,6 @@ int log_boot_begin(struct event_log *log, const struct event_log_config *config,
 	log->boot = MAX(boot + 1, config->boot_min);
 	int n = snprintf(line, sizeof(line), "node %016llx boot %u\n", node, log->boot);
 	return file_write_atomic(path, str_n(line, (size_t)n), 0600, e);
-}
-
-static uint64_t offset_read(const struct log_inventory *inventory, uint64_t segment)
-{
-	for (size_t i = 0; i < inventory->read_count; i++) {
-		if (inventory->read[i].stream == segment)
-			return inventory->read[i].offset;
-	}
-	return 0;
 }
 
 /* Truncates a torn write and closes the segment. */
@@ -124,7 +106,10 @@ int log_segment_recover(struct event_log *log, const struct log_inventory *inven
 	char path[SEGMENT_PATH_BYTES];
 	struct stat st;
 	struct event_scan scan;
-	uint64_t from = offset_read(inventory, segment);
+	uint64_t from = 0;
+	for (size_t i = 0; i < inventory->read_count; i++)
+		if (inventory->read[i].stream == segment)
+			from = inventory->read[i].offset;
 	segment_path(log->path, segment, path);
 	int r = event_scan(log->path, segment, from, &scan, e);
 	bool unreadable = r == ERR_UNAVAILABLE; /* a bad sector does not prevent the start */

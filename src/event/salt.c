@@ -90,10 +90,9 @@ static void make(struct salts *s, int64_t day)
 /* NULL: there is none. */
 static const uint8_t *given_find(const struct salts *s, int64_t day)
 {
-	for (size_t i = 0; i < GIVEN_MAX; i++) {
+	for (size_t i = 0; i < GIVEN_MAX; i++)
 		if (s->given[i].day == day)
 			return s->given[i].salt;
-	}
 	return NULL;
 }
 

@@ -1,13 +1,6 @@
 #include "event/log_private.h"
 #include "event/reader.h"
 
-static void report_counts(struct buf *report, const struct event_scan *s)
-{
-	buf_printf(report, "%llu clicks, %llu orphan visits, %llu impressions",
-	           (unsigned long long)s->counts.clicks, (unsigned long long)s->counts.orphans,
-	           (unsigned long long)s->counts.impressions);
-}
-
 /* True when the segment is damaged. */
 static bool report_segment(struct buf *report, const char *path, const struct event_scan *s, bool may_grow,
                            bool has_next)
@@ -22,7 +15,9 @@ static bool report_segment(struct buf *report, const char *path, const struct ev
 		buf_printf(report, "DAMAGED at byte 0: its header is not valid; nothing in it can be read\n");
 		return true;
 	}
-	report_counts(report, s);
+	buf_printf(report, "%llu clicks, %llu orphan visits, %llu impressions",
+	           (unsigned long long)s->counts.clicks, (unsigned long long)s->counts.orphans,
+	           (unsigned long long)s->counts.impressions);
 	if (event_scan_is_damage(s)) {
 		buf_printf(report, "; DAMAGED at byte %llu: %s; ", (unsigned long long)s->valid_end,
 		           event_fault_text(s->fault));

@@ -156,10 +156,9 @@ static int messages_send(struct forwarder *f)
 		return r;
 	log_warn("events", "replacing the Kafka producer: error=%s", f->refused.text);
 	producer_drop(f);
-	for (size_t i = 0; i < f->count; i++) {
+	for (size_t i = 0; i < f->count; i++)
 		if (f->messages[i].state == MESSAGE_SENT)
 			f->messages[i].state = MESSAGE_NEW;
-	}
 	metric_add(&f->metrics->queue_producers, 1);
 	return ERR_UNAVAILABLE;
 }

@@ -96,10 +96,9 @@ static void partition_remove(struct queue_kafka *q, const struct kafka_place *pl
  */
 static void partitions_mark_seek(struct queue_kafka *q)
 {
-	for (size_t i = 0; i < q->partition_count; i++) {
+	for (size_t i = 0; i < q->partition_count; i++)
 		if (q->partitions[i]->state == PARTITION_READY)
 			q->partitions[i]->state = PARTITION_SEEK;
-	}
 	q->needs_resume = true;
 }
 
@@ -208,32 +207,28 @@ static bool is_to_resume(const struct kafka_partition *p)
 static void partitions_start(struct queue_kafka *q)
 {
 	size_t given = 0;
-	for (size_t i = 0; i < q->partition_count; i++) {
+	for (size_t i = 0; i < q->partition_count; i++)
 		if (q->partitions[i]->state == PARTITION_ASSIGNED)
 			q->places[given++] = place_of(q->partitions[i], q->partitions[i]->read);
-	}
 	if (given > 0 && kafka_consumer_start(q->consumer, q->places, given))
 		return;
 	/* They were started elsewhere: they must seek to their positions as well. */
-	for (size_t i = 0; i < q->partition_count; i++) {
+	for (size_t i = 0; i < q->partition_count; i++)
 		if (q->partitions[i]->state == PARTITION_ASSIGNED)
 			q->partitions[i]->state = PARTITION_SEEK;
-	}
 }
 
 static int partitions_begin(struct queue_kafka *q)
 {
 	size_t n = 0;
-	for (size_t i = 0; i < q->partition_count; i++) {
+	for (size_t i = 0; i < q->partition_count; i++)
 		if (is_to_resume(q->partitions[i]))
 			q->places[n++] = place_of(q->partitions[i], 0);
-	}
 	int r = kafka_consumer_find(q->consumer, q->places, n, q->bounds, ASK_MS);
 	n = 0;
-	for (size_t i = 0; r == 0 && i < q->partition_count; i++) {
+	for (size_t i = 0; r == 0 && i < q->partition_count; i++)
 		if (is_to_resume(q->partitions[i]))
 			partition_set_start(q, q->partitions[i], &q->bounds[n++]);
-	}
 	if (r == 0)
 		partitions_start(q);
 	for (size_t i = 0; r == 0 && i < q->partition_count; i++) {
@@ -261,10 +256,9 @@ static int partitions_try(struct queue_kafka *q, struct err *e)
 		r = q->config.resume(q->config.ctx, q->source, &arena, &kept, &count);
 	if (r == 0 && q->config.resume)
 		r = watermarks_load(q->watermarks, kept, count);
-	for (size_t i = 0; r == 0 && i < q->partition_count; i++) {
+	for (size_t i = 0; r == 0 && i < q->partition_count; i++)
 		if (is_to_resume(q->partitions[i]))
 			partition_load(q, q->partitions[i], kept, count);
-	}
 	if (r < 0)
 		return err_set(e, r, "cannot read the positions of the queue from the sink (%s)",
 		               err_name(r));

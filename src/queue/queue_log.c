@@ -350,10 +350,9 @@ static void log_rewind(struct queue *base)
 static bool log_is_behind(const struct queue *base)
 {
 	const struct queue_log *q = container_of(base, const struct queue_log, base);
-	for (size_t i = 0; i < q->count; i++) {
+	for (size_t i = 0; i < q->count; i++)
 		if (!q->segments[i]->unreadable && read_to(q->segments[i]) < q->segments[i]->end)
 			return true;
-	}
 	return false;
 }
 
@@ -367,10 +366,9 @@ static void log_mark_end(struct queue *base)
 static bool log_end_is_reached(const struct queue *base)
 {
 	const struct queue_log *q = container_of(base, const struct queue_log, base);
-	for (size_t i = 0; i < q->count; i++) {
+	for (size_t i = 0; i < q->count; i++)
 		if (!q->segments[i]->unreadable && unread_from(q->segments[i]) < q->segments[i]->mark)
 			return false;
-	}
 	return true;
 }
 

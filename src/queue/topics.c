@@ -4,17 +4,14 @@
 
 enum { TOPIC_BYTES_MAX = 249 }; /* Kafka's bound */
 
-static bool is_name(const char *s)
-{
-	return strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == strlen(s);
-}
-
 int topics_init(struct topics *t, const struct queue_settings *settings, struct err *e)
 {
 	*t = (struct topics){.kafka = {.options = settings->options,
 	                               .topic_count = WIRE_TOPICS,
 	                               .partitions = (unsigned)settings->partitions}};
-	if (!is_name(settings->prefix) || strlen(settings->prefix) > TOPIC_BYTES_MAX / 2)
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+	size_t len = strlen(settings->prefix);
+	if (strspn(settings->prefix, allowed) != len || len > TOPIC_BYTES_MAX / 2)
 		return err_set(
 		    e, ERR_INVALID,
 		    "queue.prefix: '%s' is not valid; use at most %d letters, digits, dots, dashes and "

@@ -61,10 +61,9 @@ int watermarks_load(struct watermarks *m, const struct position *positions, size
 	free(m->loaded);
 	m->loaded = loaded;
 	m->loaded_count = 0;
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < count; i++)
 		if (positions[i].stream & WATERMARK_BIT)
 			loaded[m->loaded_count++] = positions[i];
-	}
 	qsort(loaded, m->loaded_count, sizeof(*loaded), position_order);
 	return 0;
 }
@@ -141,10 +140,9 @@ static struct watermark *watermark_of(struct watermarks *m, uint64_t partition, 
 void watermarks_forget(struct watermarks *m, uint64_t partition)
 {
 	size_t left = 0;
-	for (size_t i = 0; i < m->count; i++) {
+	for (size_t i = 0; i < m->count; i++)
 		if (m->all[i].partition != partition)
 			m->all[left++] = m->all[i];
-	}
 	m->count = left;
 	if (m->cap > 0)
 		slots_fill(m);

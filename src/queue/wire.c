@@ -13,11 +13,6 @@ static const char *const source_names[EVENT_SOURCES] = {"link", "qr"};
 static const char hex_digits[] = "0123456789abcdef";
 #define WIRE_TALLY "tally" /* a kind that is not a visit */
 
-static bool is_country(const char country[2])
-{
-	return country[0] >= 'A' && country[0] <= 'Z' && country[1] >= 'A' && country[1] <= 'Z';
-}
-
 /* Writing */
 
 bool wire_is_sent(const struct event *ev)
@@ -153,7 +148,7 @@ static void visit_encode(struct buf *out, struct event_id id, const struct event
 	put_text(out, false, STR("agent"), texts->agent);
 	put_text(out, false, STR("referrer"), texts->referrer);
 	put_text(out, false, STR("language"), texts->language);
-	if (is_country(v->country))
+	if (event_country_is_valid(v->country))
 		put_text(out, false, STR("country"), str_n(v->country, 2));
 	const uint8_t *a = v->address;
 	if (v->address_len == 3) {
@@ -422,7 +417,7 @@ static void visit_make(struct wire_message *m, struct wire_fields *found)
 	    .referrer = text_of(m, found, FIELD_REFERRER, EVENT_STRING_BYTES_MAX),
 	    .language = text_of(m, found, FIELD_LANGUAGE, EVENT_STRING_BYTES_MAX),
 	};
-	if (country.len == 2 && is_country(country.ptr))
+	if (country.len == 2 && event_country_is_valid(country.ptr))
 		memcpy(v->country, country.ptr, 2);
 	if (v->kind == EVENT_VISIT_KINDS)
 		found->wrong = "its kind is not known";

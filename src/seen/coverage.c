@@ -70,13 +70,6 @@ static bool record_is_good(const struct coverage *t, const struct coverage_recor
 	       r->covered_ms <= now_ms + COVERAGE_SLACK_MS;
 }
 
-static struct str partition_field(const struct seen_batch *b, size_t partition, char out[FIELD_BYTES])
-{
-	int n = snprintf(out, FIELD_BYTES, "%016llx:%llx", (unsigned long long)b->source,
-	                 (unsigned long long)b->partitions[partition].stream);
-	return str_n(out, (size_t)n);
-}
-
 static const struct str beginning_field = STR("beginning");
 static const struct str draw_field = STR("draw");
 
@@ -255,7 +248,9 @@ static int partitions_write(const struct coverage *t, const struct coverage_conf
 		args[n++] = beginning_field;
 	}
 	for (size_t i = 0; has_room && i < count; i++) {
-		args[n++] = partition_field(b, i, fields[i]);
+		snprintf(fields[i], FIELD_BYTES, "%016llx:%llx", (unsigned long long)b->source,
+		         (unsigned long long)b->partitions[i].stream);
+		args[n++] = str_of(fields[i]);
 		if (is_set)
 			args[n++] = record_text(t, b->partitions[i].to,
 			                        coverage_partition_find(t, b->partitions[i].stream)->since_ms,

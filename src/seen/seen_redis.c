@@ -219,10 +219,9 @@ static int read_bucket(struct seen_redis *s, struct seen_batch *b, unsigned buck
 static size_t next_buckets(const struct seen_redis *s, size_t node, unsigned *at, unsigned ret[PENDING_MAX])
 {
 	size_t n = 0;
-	for (; *at < BUCKETS && n < PENDING_MAX; ++*at) {
+	for (; *at < BUCKETS && n < PENDING_MAX; ++*at)
 		if (s->node_of[*at] == node && bucket_count(s, *at) > 0)
 			ret[n++] = *at;
-	}
 	return n;
 }
 
@@ -243,10 +242,9 @@ static int read_buckets(struct seen_redis *s, struct seen_batch *b, size_t node,
 				s->args[args++] = print_of(&b->items[s->order[k]]);
 			redis_write(c, s->args, args);
 		}
-		for (size_t i = 0; i < n * period_count; i++) {
+		for (size_t i = 0; i < n * period_count; i++)
 			if (read_bucket(s, b, buckets[i / period_count], c, why) < 0)
 				return ERR_UNAVAILABLE;
-		}
 	}
 	return 0;
 }
@@ -299,10 +297,9 @@ static void redis_seen_check(struct seen *base, struct seen_batch *b)
 static int read_all(struct redis_conn *c, size_t count, struct err *why)
 {
 	struct redis_reply reply;
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < count; i++)
 		if (coverage_reply(c, REDIS_INT, &reply, why) < 0)
 			return ERR_UNAVAILABLE;
-	}
 	return 0;
 }
 

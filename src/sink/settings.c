@@ -1,8 +1,8 @@
 #include "sink/settings.h"
 
-#define MINUTE_MS (60ULL * 1000)
-#define DAY_MS    (24ULL * 60 * MINUTE_MS)
-#define YEARS_MS  (100ULL * 366 * DAY_MS)
+#include "sink/calendar.h"
+
+#define YEARS_MS (100LL * 366 * DAY_MS)
 
 #define FIELD(f) offsetof(struct sink_settings, f)
 

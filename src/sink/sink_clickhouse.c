@@ -9,28 +9,26 @@ enum { SELECT_TIMEOUT_MS = 30000, EXEC_TIMEOUT_MS = 60000, PING_TIMEOUT_MS = 300
 
 /* --- statements --- */
 
-static int call_code(int r)
+static int run(struct sink_clickhouse *s, const struct clickhouse_call *call, struct buf *answer,
+               struct err *e)
 {
+	int r = clickhouse_run(s->client, call, answer, e);
 	return r == 0 || r == ERR_NOMEM ? r : ERR_UNAVAILABLE;
 }
 
 int ch_select(struct sink_clickhouse *s, struct buf *sql, struct buf *ret_answer)
 {
 	buf_printf(sql, " FORMAT RowBinary");
-	if (sql->failed)
-		return ERR_NOMEM;
 	struct clickhouse_call call = {
 	    .sql = buf_view(sql), .settings = s->select_settings, .timeout_ms = SELECT_TIMEOUT_MS};
-	return call_code(clickhouse_run(s->client, &call, ret_answer, NULL));
+	return sql->failed ? ERR_NOMEM : run(s, &call, ret_answer, NULL);
 }
 
 int ch_exec(struct sink_clickhouse *s, struct buf *sql)
 {
-	if (sql->failed)
-		return ERR_NOMEM;
 	struct clickhouse_call call = {
 	    .sql = buf_view(sql), .settings = s->alter_settings, .timeout_ms = EXEC_TIMEOUT_MS};
-	return call_code(clickhouse_run(s->client, &call, NULL, NULL));
+	return sql->failed ? ERR_NOMEM : run(s, &call, NULL, NULL);
 }
 
 int ch_rows_status(const struct row_reader *r)
@@ -105,14 +103,11 @@ static int click_commit(struct sink *base, const struct sink_batch *batch, uint6
 
 static int click_ping(struct sink *base, struct err *e)
 {
-	struct sink_clickhouse *s = ch_self(base);
 	struct clickhouse_call call = {.sql = STR("SELECT toUInt8(0) FROM visit LIMIT 1 FORMAT RowBinary"),
 	                               .timeout_ms = PING_TIMEOUT_MS,
 	                               .is_quiet = true};
-	struct buf answer = {0};
-	int r = clickhouse_run(s->client, &call, &answer, e);
-	buf_release(&answer);
-	return call_code(r);
+	CLEANUP(buf_release) struct buf answer = {0};
+	return run(ch_self(base), &call, &answer, e);
 }
 
 static const struct sink_ops click_ops = {

@@ -48,29 +48,20 @@ static struct sink *reach(struct sink_lazy *s)
 	return r == 0 ? inner : NULL;
 }
 
-#define ASK(question, type)                                                      \
-	static int lazy_##question(struct sink *base, type *q)                   \
-	{                                                                        \
-		struct sink *inner = reach(self(base));                          \
-		return inner ? inner->ops->question(inner, q) : ERR_UNAVAILABLE; \
+/* Passes a query on. */
+#define FORWARD(query, arguments, ...)                                        \
+	static int lazy_##query(struct sink *base, __VA_ARGS__)               \
+	{                                                                     \
+		struct sink *inner = reach(self(base));                       \
+		return inner ? inner->ops->query arguments : ERR_UNAVAILABLE; \
 	}
-ASK(stats, struct stats_query)
-ASK(visits, struct visits_query)
-ASK(window, struct window_query)
-ASK(top_links, struct top_links_query)
-#undef ASK
-
-static int lazy_clicks(struct sink *base, struct sink_total *links, size_t n)
-{
-	struct sink *inner = reach(self(base));
-	return inner ? inner->ops->clicks(inner, links, n) : ERR_UNAVAILABLE;
-}
-
-static int lazy_reconciliation(struct sink *base, uint64_t node, bool deep, struct reconciliation *ret)
-{
-	struct sink *inner = reach(self(base));
-	return inner ? inner->ops->reconciliation(inner, node, deep, ret) : ERR_UNAVAILABLE;
-}
+FORWARD(stats, (inner, q), struct stats_query *q)
+FORWARD(visits, (inner, q), struct visits_query *q)
+FORWARD(window, (inner, q), struct window_query *q)
+FORWARD(top_links, (inner, q), struct top_links_query *q)
+FORWARD(clicks, (inner, links, n), struct sink_total *links, size_t n)
+FORWARD(reconciliation, (inner, node, deep, ret), uint64_t node, bool deep, struct reconciliation *ret)
+#undef FORWARD
 
 static int lazy_ping(struct sink *base, struct err *e)
 {

@@ -11,18 +11,14 @@ void sketch_init(struct sketch *s)
 	s->count = 0;
 }
 
-static bool register_raise(struct sketch *s, uint32_t index, uint8_t rank)
-{
-	if (s->registers[index] >= rank)
-		return false;
-	s->registers[index] = rank;
-	return true;
-}
-
 static bool dense_add(struct sketch *s, uint32_t hash)
 {
-	uint32_t rest = hash << INDEX_BITS;
-	return register_raise(s, hash >> RANK_BITS, rest ? (uint8_t)(__builtin_clz(rest) + 1) : RANK_MAX);
+	uint32_t index = hash >> RANK_BITS, rest = hash << INDEX_BITS;
+	uint8_t rank = rest ? (uint8_t)(__builtin_clz(rest) + 1) : RANK_MAX;
+	bool is_higher = rank > s->registers[index];
+	if (is_higher)
+		s->registers[index] = rank;
+	return is_higher;
 }
 
 static void make_dense(struct sketch *s)

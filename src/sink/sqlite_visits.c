@@ -162,15 +162,6 @@ static int pick_row(struct listing *l, uint64_t number, int64_t minute_ms, uint6
 	                                 .details = l->details[at]});
 }
 
-static int pick_buffered(struct listing *l, const struct buffered_visit *f, int64_t minute_ms, uint64_t rank)
-{
-	if (!is_inside(l, f->time_ms))
-		return SQLITE_OK;
-	return pick_add(
-	    l,
-	    (struct pick){.is_buffered = true, .number = f->ordinal, .minute_ms = minute_ms, .rank = rank});
-}
-
 /* The minute's runs are first .. end - 1 of l->hour. Picks newest first, below the cursor's rank. */
 static int pick_minute(struct listing *l, int64_t minute_ms, size_t first, size_t end)
 {
@@ -184,8 +175,11 @@ static int pick_minute(struct listing *l, int64_t minute_ms, size_t first, size_
 	rank += buffer_end - buffer_first;
 	int rc = SQLITE_OK;
 	for (size_t i = buffer_end; rc == SQLITE_OK && i > buffer_first && !is_full(l); i--)
-		if (--rank < below)
-			rc = pick_buffered(l, &l->buffer[i - 1], minute_ms, rank);
+		if (--rank < below && is_inside(l, l->buffer[i - 1].time_ms))
+			rc = pick_add(l, (struct pick){.is_buffered = true,
+			                               .number = l->buffer[i - 1].ordinal,
+			                               .minute_ms = minute_ms,
+			                               .rank = rank});
 	for (size_t i = end; rc == SQLITE_OK && i > first && !is_full(l); i--) {
 		const struct run *run = &l->hour.items[i - 1];
 		uint64_t run_end = run->first + run->count, rest = rank - run->count;

@@ -225,10 +225,9 @@ int agent_rules_new(const struct agent_rule *rules, size_t count, struct agent_r
 	size_t at = 0;
 	for (enum agent_list list = 0; result == 0 && list < AGENT_LISTS; list++) {
 		r->first[list] = at;
-		for (size_t i = 0; i < count; i++) {
+		for (size_t i = 0; i < count; i++)
 			if (rules[i].list == list)
 				r->rules[at++] = rules[i];
-		}
 	}
 	r->first[AGENT_LISTS] = at;
 	if (result == 0)
@@ -341,10 +340,9 @@ void agent_rules_match(struct agent_rules *r, struct str text, struct agent_matc
 	uint32_t at = 0;
 	for (size_t i = 0; i < text.len; i++) {
 		at = trie_step(&r->trie, at, (unsigned char)ascii_lower(text.ptr[i]));
-		for (uint32_t word = at; word; word = nodes[word].word) {
+		for (uint32_t word = at; word; word = nodes[word].word)
 			for (uint32_t u = nodes[word].uses; u; u = uses[u].next)
 				need_meet(r, uses[u].need);
-		}
 	}
 	for (int list = 0; list < AGENT_LISTS; list++) {
 		ret[list].rule = NULL;

@@ -203,14 +203,6 @@ static void dead_letter(struct batch *b, const struct queue_event *ev, const cha
 
 /* Visits */
 
-static bool country_is_wellformed(const char country[2])
-{
-	for (int i = 0; i < 2; i++)
-		if (country[i] < 'A' || country[i] > 'Z')
-			return false;
-	return memcmp(country, "XX", 2) != 0; /* proxies send it for unknown */
-}
-
 static struct place_slot place_of(struct batch *b, const struct event_visit *v)
 {
 	if (!b->config.places || v->address_len == 0)
@@ -321,8 +313,9 @@ static int add_visit(struct batch *b, struct queue *q, const struct queue_event 
 	}
 	struct visit_texts with = texts_of(b, q, ev);
 	struct place_slot place = place_of(b, v);
-	uint32_t country = country_is_wellformed(v->country) ? intern_add(&b->intern, str_n(v->country, 2))
-	                                                     : place.country;
+	/* Proxies send XX for unknown. */
+	bool has_country = event_country_is_valid(v->country) && memcmp(v->country, "XX", 2) != 0;
+	uint32_t country = has_country ? intern_add(&b->intern, str_n(v->country, 2)) : place.country;
 	const struct interned *known = intern_agent(&b->intern, with.agent);
 	const struct set_key key = {{v->kind, v->source, country, known->browser, known->os, known->device,
 	                             known->bot, intern_host(&b->intern, with.referrer),

@@ -191,9 +191,8 @@ int checkpoint_handover(const struct handover_config *c, uint64_t node, struct a
 	}
 	if (r == 0)
 		r = c->owner == OWNER_SINK ? take_into_sink(&t, node, e) : take_into_file(&t, node, e);
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(files); i++) {
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(files); i++)
 		if (t.has_file[i] && i != c->owner)
 			unlink(file_path(&t, i, path));
-	}
 	return r;
 }

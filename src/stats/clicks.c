@@ -95,10 +95,9 @@ static struct click_stream *stream_find(struct clicks *c, uint64_t number)
 {
 	if (c->last < c->count && c->streams[c->last].number == number)
 		return &c->streams[c->last];
-	for (c->last = 0; c->last < c->count; c->last++) {
+	for (c->last = 0; c->last < c->count; c->last++)
 		if (c->streams[c->last].number == number)
 			return &c->streams[c->last];
-	}
 	return NULL;
 }
 
@@ -140,10 +139,9 @@ static int query_sink(struct clicks *c, struct counter *links, size_t count)
 	int r = c->config.sink->ops->clicks(c->config.sink, totals, n);
 	c->credit_us -= clock_mono_ns() / 1000 - start_us;
 	n = 0;
-	for (size_t i = 0; r == 0 && i < count; i++) {
+	for (size_t i = 0; r == 0 && i < count; i++)
 		if (links[i].is_missing)
 			links[i].clicks = totals[n++].clicks;
-	}
 	return r;
 }
 
@@ -157,10 +155,9 @@ static bool is_click(const struct sink_batch *b, const struct sink_visit *v)
 void clicks_announce(struct clicks *c, const struct sink_batch *b)
 {
 	if (c->dirty_links) {
-		for (size_t i = 0; i < b->visit_count; i++) {
+		for (size_t i = 0; i < b->visit_count; i++)
 			if (is_click(b, &b->visits[i]))
 				dirty_links_note(c->dirty_links, b->visits[i].link);
-		}
 		dirty_links_save(c->dirty_links);
 	}
 	if (!c->config.counters || c->config.sink->ops->resume || b->advance_count == 0)
@@ -172,10 +169,9 @@ void clicks_announce(struct clicks *c, const struct sink_batch *b)
 		return;
 	/* Only streams with visits: all that were seen so far. */
 	size_t n = 0;
-	for (size_t i = 0; i < b->advance_count; i++) {
+	for (size_t i = 0; i < b->advance_count; i++)
 		if (stream_find(c, b->advances[i].stream))
 			steps[n++] = b->advances[i];
-	}
 	for (size_t i = 0; i < n; i++) {
 		struct click_stream *s = stream_find(c, steps[i].stream);
 		s->reach = MAX(s->reach, steps[i].to);
@@ -190,10 +186,9 @@ static void put_missing(struct clicks *c, const struct counters_step *step)
 	struct counter missing[STEP_MAX];
 	struct counters_step part = {.source = step->source, .at = step->at, .links = missing};
 	for (size_t i = 0; i < step->count && may_query(c);) {
-		for (part.count = 0; i < step->count && part.count < STEP_MAX; i++) {
+		for (part.count = 0; i < step->count && part.count < STEP_MAX; i++)
 			if (step->links[i].is_missing)
 				missing[part.count++] = step->links[i];
-		}
 		if (query_sink(c, missing, part.count) < 0)
 			return;
 		c->config.counters->ops->put(c->config.counters, &part);

@@ -5,6 +5,7 @@
 #include "stats/place.h"
 
 #include "base/utf8.h"
+#include "event/format.h"
 
 #include <errno.h>
 #include <maxminddb.h>
@@ -65,7 +66,7 @@ static bool is_name(struct str s)
 
 static bool is_country(struct str s)
 {
-	return s.len == 2 && s.ptr[0] >= 'A' && s.ptr[0] <= 'Z' && s.ptr[1] >= 'A' && s.ptr[1] <= 'Z';
+	return s.len == 2 && event_country_is_valid(s.ptr);
 }
 
 /* The first text at one of the paths that is valid. */

@@ -94,10 +94,9 @@ static struct required_literal *words_product(struct reader *r, const struct req
                                               const struct required_literal *b)
 {
 	struct required_literal *all = NULL;
-	for (; a; a = a->next) {
+	for (; a; a = a->next)
 		for (const struct required_literal *w = b; w; w = w->next)
 			all = words_add(r, all, a->text, w->text);
-	}
 	return all;
 }
 
@@ -130,10 +129,9 @@ static struct literal_set *part_needs(struct reader *r, const struct part *p)
 static struct required_literal *part_words(struct reader *r, const struct part *p)
 {
 	struct required_literal *best = NULL;
-	for (struct literal_set *n = part_needs(r, p); n; n = n->next) {
+	for (struct literal_set *n = part_needs(r, p); n; n = n->next)
 		if (words_shortest(n->words) > words_shortest(best))
 			best = n->words;
-	}
 	return best;
 }
 
