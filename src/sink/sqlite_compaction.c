@@ -418,13 +418,15 @@ static int count_all_visitors(struct compaction *d)
 
 /* --- a step --- */
 
-static int sort_visits(struct compaction *d)
+/* Sorts the visits by minute and link, and groups them. */
+static int group_visits(struct compaction *d)
 {
 	d->items = malloc(d->count * sizeof(*d->items));
 	d->room = malloc(d->count * sizeof(*d->room));
+	d->groups = malloc(d->count * sizeof(*d->groups)); /* at most one per visit */
 	d->tallies = calloc((size_t)d->set_last + 1, sizeof(*d->tallies));
 	d->touched = malloc(((size_t)d->set_last + 1) * sizeof(*d->touched));
-	if (!d->items || !d->room || !d->tallies || !d->touched)
+	if (!d->items || !d->room || !d->groups || !d->tallies || !d->touched)
 		return SQLITE_NOMEM;
 	for (size_t i = 0; i < d->count; i++) {
 		int64_t minute_ms = time_floor(d->visits[i].time_ms, MINUTE_MS);
@@ -433,18 +435,6 @@ static int sort_visits(struct compaction *d)
 		                                 .index = (uint32_t)i};
 	}
 	sort_items(d->items, d->room, d->count);
-	return SQLITE_OK;
-}
-
-static int find_groups(struct compaction *d)
-{
-	size_t count = 0;
-	for (size_t i = 0; i < d->count; i++)
-		count += i == 0 || d->items[i].major != d->items[i - 1].major ||
-		         d->items[i].minor != d->items[i - 1].minor;
-	d->groups = malloc(MAX(count, 1) * sizeof(*d->groups));
-	if (!d->groups)
-		return SQLITE_NOMEM;
 	for (size_t i = 0, end; i < d->count; i = end) {
 		for (end = i + 1; end < d->count && d->items[i].major == d->items[end].major &&
 		                  d->items[i].minor == d->items[end].minor;)
@@ -497,8 +487,7 @@ int compaction_step(struct sqlite_conn *c, size_t visits_max)
 	int rc = step_begin(&d) ?: read_buffered(&d) ?: select_visits(&d, visits_max, &next_link);
 	if (rc != SQLITE_OK || d.count == 0)
 		return rc;
-	return sort_visits(&d)
-	       ?: find_groups(&d)
+	return group_visits(&d)
 	       ?: write_blocks(&d)
 	       ?: count_cells(&d)
 	       ?: count_days(&d)

@@ -367,7 +367,7 @@ static void unusable_visits_go_to_the_dead_letters(void **state)
 	assert_int_equal(b->tally.unusable_clicks, 4);
 	assert_int_equal(letters_saying("its time is out of range"), 3);
 	assert_int_equal(letters_saying("it names no link"), 1);
-	assert_int_equal(letters_saying("neither of IPv4 nor of IPv6"), 1);
+	assert_int_equal(letters_saying("neither an IPv4 nor an IPv6 network"), 1);
 }
 
 static void unusable_impressions_go_to_the_dead_letters(void **state)
@@ -384,7 +384,7 @@ static void unusable_impressions_go_to_the_dead_letters(void **state)
 	assert_int_equal(b->tally.impressions, 6);
 	assert_int_equal(b->tally.unusable_impressions, 5);
 	assert_int_equal(b->tally.duplicates, 0);
-	assert_int_equal(letters_saying("it lacks its id, userId or adId"), 3);
+	assert_int_equal(letters_saying("it has no id, userId or adId"), 3);
 	assert_int_equal(letters_saying("its time is out of range"), 2);
 }
 
