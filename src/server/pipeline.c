@@ -268,7 +268,9 @@ int pipeline_start_worker(struct pipeline *p, const struct pipeline_outlet *outl
 
 struct queue_consumer *pipeline_pump(struct pipeline *p)
 {
-	return p->forwarder ? forwarder_consumer(p->forwarder) : p->stats ? stats_worker_consumer(p->stats) : NULL;
+	return p->forwarder ? forwarder_consumer(p->forwarder)
+	       : p->stats   ? stats_worker_consumer(p->stats)
+	                    : NULL;
 }
 
 void pipeline_let_go(struct pipeline *p)
