@@ -30,8 +30,7 @@ const struct conf_row event_rows[] = {
      .help = "How often the event log is flushed to the disk, in milliseconds."},
     {"events", "spool_bytes", CONF_BYTES, FIELD(spool_bytes), "1g", 1 << 20, 1ULL << 44,
      .help = "Most bytes of events that wait to be analysed; beyond them /event answers 503 and clicks are "
-             "counted as "
-             "dropped."},
+             "counted as dropped."},
     {"events", "segment_bytes", CONF_BYTES, FIELD(segment_bytes), "64m", 64 << 10, 1 << 30,
      .help = "Size at which a new segment of the event log is begun."},
     {"events", "keep_time", CONF_DURATION, FIELD(keep_ms), "1h", 0, 0,
@@ -190,7 +189,7 @@ int event_log_remove(struct event_log *log, uint64_t segment)
 	pthread_mutex_unlock(&log->lock);
 	if (r < 0)
 		return r;
-	/* Its position may be forgotten only when it is gone durably: otherwise it would be read again. */
+	/* Its position may be forgotten only once its removal is durable: otherwise it would be read again. */
 	segment_path(log->path, segment, path);
 	if ((os_sys.unlink(path) != 0 && errno != ENOENT) || os_sys.fsync(log->folder_fd) != 0) {
 		log_warn("event", "cannot remove a segment: file=%s error=%s", path, strerror(errno));

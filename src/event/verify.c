@@ -52,8 +52,7 @@ static bool report_segment(struct buf *report, const char *path, const struct ev
 	else if (rest > 0)
 		buf_printf(report,
 		           "; torn at byte %llu: %s; the process stopped during its last write, and the next "
-		           "start cuts "
-		           "%llu bytes off\n",
+		           "start cuts %llu bytes off\n",
 		           (unsigned long long)s->valid_end, event_fault_text(s->fault),
 		           (unsigned long long)rest);
 	else

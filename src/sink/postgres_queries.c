@@ -73,11 +73,11 @@ int postgres_visits_get(struct pg_conn *c, struct visits_query *q, const uint8_t
                         const struct page_cursor *from)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
-	struct pg_query ask = pg_query(c, &visits_of);
-	INTS(&ask, q->link, q->from_ms, q->to_ms,
+	struct pg_query query = pg_query(c, &visits_of);
+	INTS(&query, q->link, q->from_ms, q->to_ms,
 	     from->minute_ms == INT64_MAX ? INT64_MAX : from->minute_ms / MINUTE_MS,
 	     MIN(from->rank, (uint64_t)INT64_MAX), (int64_t)MIN(q->limit, (size_t)INT32_MAX) + 1);
-	int r = pg_ask(&ask, &rows, NULL);
+	int r = pg_ask(&query, &rows, NULL);
 	if (r != 0)
 		return r;
 	size_t count = MIN((size_t)rows.rows, q->limit);
@@ -131,11 +131,11 @@ int postgres_window_get(struct pg_conn *c, struct window_query *q)
 	if (count == 0)
 		return r;
 	for (size_t i = 0; i < count; i++) {
-		struct pg_query ask = pg_query(c, parts[i].level < 0 ? &window_rows : &window_cells);
+		struct pg_query query = pg_query(c, parts[i].level < 0 ? &window_rows : &window_cells);
 		if (parts[i].level >= 0)
-			pg_int(&ask, parts[i].level);
-		INTS(&ask, parts[i].from_ms, parts[i].to_ms);
-		pg_send(&ask);
+			pg_int(&query, parts[i].level);
+		INTS(&query, parts[i].from_ms, parts[i].to_ms);
+		pg_send(&query);
 	}
 	pg_flush(c);
 	for (size_t i = 0; i < count; i++)
@@ -174,18 +174,18 @@ int postgres_top_links_get(struct pg_conn *c, struct top_links_query *q)
 	q->count = 0;
 	if (q->from_ms >= q->to_ms)
 		return 0;
-	struct pg_query ask = pg_query(c, &links_top);
-	INTS(&ask, day_of(MAX(q->from_ms, -limit_ms)), day_of(time_ceil(MIN(q->to_ms, limit_ms), DAY_MS)),
+	struct pg_query query = pg_query(c, &links_top);
+	INTS(&query, day_of(MAX(q->from_ms, -limit_ms)), day_of(time_ceil(MIN(q->to_ms, limit_ms), DAY_MS)),
 	     MIN(q->limit, (size_t)INT32_MAX));
-	return postgres_rows(&ask, 2, q->arena, &q->links, &q->count, NULL);
+	return postgres_rows(&query, 2, q->arena, &q->links, &q->count, NULL);
 }
 
 int postgres_clicks_get(struct pg_conn *c, struct sink_total *links, size_t n)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
-	struct pg_query ask = pg_query(c, &links_clicks);
-	PG_FIELDS(&ask, pg_ints, links, n, link);
-	int r = pg_ask(&ask, &rows, NULL);
+	struct pg_query query = pg_query(c, &links_clicks);
+	PG_FIELDS(&query, pg_ints, links, n, link);
+	int r = pg_ask(&query, &rows, NULL);
 	if (r != 0)
 		return r;
 	for (size_t i = 0; i < n; i++)

@@ -98,7 +98,7 @@ uint64_t sketch_estimate(const struct sketch *s)
 	return (uint64_t)llround(m * m / (2 * M_LN2) / z);
 }
 
-/* Four registers lie in three bytes. */
+/* Four registers are packed into three bytes. */
 static bool read_registers(struct sketch *s, const uint8_t *in)
 {
 	for (size_t i = 0; i < SKETCH_REGISTERS; i += 4, in += 3) {
