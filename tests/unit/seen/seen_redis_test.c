@@ -405,7 +405,7 @@ static void a_server_that_is_away_knows_nothing_and_says_so(void **state)
 	assert_int_equal(ask(item(1, 2, start_ms), start_ms), SEEN_UNKNOWN);
 	mark_asked(1, start_ms);
 	assert_int_equal(seen->ops->trouble(seen, &e), ERR_UNAVAILABLE);
-	assert_non_null(strstr(e.text, "the sink is asked"));
+	assert_non_null(strstr(e.text, "the sink is queried"));
 }
 
 static void many_items_over_several_servers_are_told_apart(void **state)
