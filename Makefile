@@ -86,8 +86,8 @@ $(OUT)/obj/%.o: src/%.c Makefile
 	@$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
 $(OUT)/obj/web/assets.o: $(wildcard src/web/*.json)
-$(OUT)/obj/stats/agent.o: CPPFLAGS += -DUAP_RULES='"$(UAP_RULES)"'
-$(OUT)/obj/stats/agent.o: $(UAP_RULES)
+$(OUT)/obj/stats/uap_rules.o: CPPFLAGS += -DUAP_RULES='"$(UAP_RULES)"'
+$(OUT)/obj/stats/uap_rules.o: $(UAP_RULES)
 
 $(OUT)/tests/%.o: tests/%.c Makefile
 	@mkdir -p $(@D)

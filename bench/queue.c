@@ -139,7 +139,8 @@ static void forward_measure(struct event_log *log, const struct queue_settings *
 	const struct forwarder_config config = {.settings = s, .queue = q};
 	int64_t start = clock_mono_ns(), cpu = cpu_ns();
 	must(forwarder_start(&config, &f, &e) == 0, e.text);
-	must(pump_catch_up(forwarder_pump(f), PATIENCE_MS) == 0, "the forwarder does not catch up");
+	must(queue_consumer_catch_up(forwarder_consumer(f), PATIENCE_MS) == 0,
+	     "the forwarder does not catch up");
 	double took_s = (double)(clock_mono_ns() - start) / 1e9;
 	printf(",\"forward_s\":%.0f,\"forward_cpu_us\":%.2f", count / took_s,
 	       (double)(cpu_ns() - cpu) / 1000 / count);

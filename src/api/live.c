@@ -230,8 +230,8 @@ static void item_end(struct live_chunk *chunk)
 	item->len = chunk->text.len - item->at;
 }
 
-static void put_visit(struct live_chunk *chunk, const struct stats_news *news,
-                      const struct stats_recent *recent)
+static void put_visit(struct live_chunk *chunk, const struct live_batch *news,
+                      const struct live_visit *recent)
 {
 	static const char *const names[VISIT_KINDS] = {"click", "head", "prefetch", "orphan", "orphan"};
 	const struct sink_visit *v = &news->batch->visits[recent->visit];
@@ -256,7 +256,7 @@ static void put_impression(struct live_chunk *chunk, const struct sink_impressio
 	item_end(chunk);
 }
 
-static void put_totals(struct live_chunk *chunk, const struct stats_news *news)
+static void put_totals(struct live_chunk *chunk, const struct live_batch *news)
 {
 	const struct sink_batch *b = news->batch;
 	item_begin(chunk, 0, "totals");
@@ -274,7 +274,7 @@ bool live_is_watched(void *ctx)
 	return atomic_load_explicit(&live->watchers, memory_order_relaxed) > 0;
 }
 
-void live_publish(void *ctx, const struct stats_news *news)
+void live_publish(void *ctx, const struct live_batch *news)
 {
 	struct live *live = ctx;
 	if (!live_is_watched(live))

@@ -20,7 +20,7 @@ int live_new(struct api *api, struct live **ret, struct err *e);
 void live_free(struct live *live); /* when no loop and no stats worker runs any more */
 
 /* A stats_worker's publish; ctx is the struct live. */
-void live_publish(void *ctx, const struct stats_news *news);
+void live_publish(void *ctx, const struct live_batch *news);
 bool live_is_watched(void *ctx); /* now; any thread */
 
 void live_worker_init(struct api_worker *w);

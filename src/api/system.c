@@ -136,7 +136,7 @@ static void readyz_run(struct ask_job *ask)
 	}
 	note(j, CHECK_LOG, event_log_trouble(api->event_log, why_of(j, CHECK_LOG)));
 	if (api->stats)
-		note(j, CHECK_STATS, pump_trouble(api->stats, why_of(j, CHECK_STATS)));
+		note(j, CHECK_STATS, queue_consumer_trouble(api->stats, why_of(j, CHECK_STATS)));
 	if (api->source)
 		note(j, CHECK_KEYS, keys_check(api->source, why_of(j, CHECK_KEYS)));
 }

@@ -43,7 +43,7 @@ static void answer(struct http_conn *c, int code, struct str type, struct str bo
 
 static int worker_check(struct pipeline *p, struct err *why)
 {
-	return pump_trouble(stats_worker_pump(p->stats), why);
+	return queue_consumer_trouble(stats_worker_consumer(p->stats), why);
 }
 
 static int seen_check(struct pipeline *p, struct err *why)

@@ -1,6 +1,20 @@
 /*
- * The bytes of the event log: docs/internals/eventlog-format.md, as pure functions over memory. Nothing here
- * knows files.
+ * The encoding of the event log (docs/internals/eventlog-format.md), as pure functions over memory. All numbers are
+ * little-endian. A segment is a header followed by records.
+ *
+ *	header, 64 bytes           record                               visit (56 bytes + key)
+ *	 0  8  "curtlog\n"         0  4  CRC-32C over segment,           8  8  time      32  4  agent
+ *	 8  4  version                   position, and bytes 4…         16  8  link      36  4  referrer
+ *	12  4  header bytes        4  2  length                         24  8  visitor   40  4  language
+ *	16  8  node                6  1  kind                           44  1  kind      48  1  address length
+ *	24  8  segment             7  1  flags                          45  1  source    49  6  address
+ *	32  8  created             8  …  by kind                        46  2  country   56  …  key
+ *	60  4  CRC-32C of 0…59
+ *
+ *	string      8  …  text
+ *	impression  8  8  time   16  8  received   24  3*2  lengths of id, user, ad   32  …  id, user, ad
+ *	tally       8  8  time   16  8  rejected   24  8  dropped
+ *	end         8  8  number of records before it
  */
 #pragma once
 
@@ -47,7 +61,7 @@ enum event_kind {
 	EVENT_IMPRESSION,
 	EVENT_TALLY,
 	EVENT_END,
-	EVENT_UNUSABLE, /* never in the log: what a queue could not make an event of */
+	EVENT_UNUSABLE, /* never in the log: a message of a queue that is not a valid event */
 };
 enum event_visit_kind {
 	EVENT_CLICK,
@@ -63,6 +77,11 @@ enum { EVENT_END_BY_RECOVERY = 1 }; /* flag */
 static inline bool event_is_orphan(enum event_visit_kind k)
 {
 	return k >= EVENT_ORPHAN_KEY;
+}
+
+static inline bool event_country_is_valid(const char country[2])
+{
+	return country[0] >= 'A' && country[0] <= 'Z' && country[1] >= 'A' && country[1] <= 'Z';
 }
 
 struct event_visit {
@@ -96,12 +115,12 @@ struct event_tally {
 
 struct event_unusable {
 	int64_t time_ms;
-	bool is_impression; /* or it was to be a visit */
+	bool is_impression; /* or a visit */
 	const char *reason;
-	struct str text; /* as it came */
+	struct str text; /* as received */
 };
 
-/* A record that was read. Its strings point into the bytes that it was read from. */
+/* A decoded record. Its strings point into the bytes that it was decoded from. */
 struct event {
 	enum event_kind kind;
 	uint8_t flags;
@@ -117,8 +136,8 @@ struct event {
 	};
 };
 
-/* Each writes one record for that place and returns its length; `out` has room for it. Texts must be within
- * their bounds. */
+/* Each writes one record for that position, and returns its length. `out` has room for it, and texts are
+ * within their bounds. */
 size_t event_encode_string(uint8_t *out, uint64_t segment, uint64_t position, struct str text);
 size_t event_encode_visit(uint8_t *out, uint64_t segment, uint64_t position, const struct event_visit *v);
 size_t event_encode_impression(uint8_t *out, uint64_t segment, uint64_t position,
@@ -129,7 +148,7 @@ size_t event_encode_end(uint8_t *out, uint64_t segment, uint64_t position, uint6
 /* What is wrong with a record. */
 enum event_fault {
 	EVENT_VALID,
-	EVENT_CUT, /* it goes on beyond the bytes at hand */
+	EVENT_CUT, /* it continues after the given bytes */
 	EVENT_BAD_LENGTH,
 	EVENT_BAD_KIND,
 	EVENT_BAD_CHECKSUM,
@@ -137,7 +156,7 @@ enum event_fault {
 };
 const char *event_fault_text(enum event_fault f);
 
-/* Reads the record at the front of `data`. */
+/* Decodes the record at the start of `data`. */
 enum event_fault event_decode(const uint8_t *data, size_t len, uint64_t segment, uint64_t position,
                               struct event *ret);
 

@@ -1,4 +1,4 @@
-/* The folder: boots, recovery, the list of segments, the flusher. */
+/* The folder, the list of segments, and the flusher. */
 #include "event/log_private.h"
 
 #include "event/reader.h"
@@ -10,10 +10,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 static const char *const durability_names[] = {"flush", "sync", NULL};
 static const char *const address_names[] = {"truncated", "none", NULL};
@@ -32,8 +30,7 @@ const struct conf_row event_rows[] = {
      .help = "How often the event log is flushed to the disk, in milliseconds."},
     {"events", "spool_bytes", CONF_BYTES, FIELD(spool_bytes), "1g", 1 << 20, 1ULL << 44,
      .help = "Most bytes of events that wait to be analysed; beyond them /event answers 503 and clicks are "
-             "counted as "
-             "dropped."},
+             "counted as dropped."},
     {"events", "segment_bytes", CONF_BYTES, FIELD(segment_bytes), "64m", 64 << 10, 1 << 30,
      .help = "Size at which a new segment of the event log is begun."},
     {"events", "keep_time", CONF_DURATION, FIELD(keep_ms), "1h", 0, 0,
@@ -92,7 +89,7 @@ int event_folder_list(const char *folder, struct arena *arena, uint64_t **ret, s
 		if (segment_parse(entry->d_name, &segment))
 			buf_append(&found, &segment, sizeof(segment));
 	}
-	int failed = errno; /* a part of the list would be worse than none */
+	int failed = errno; /* an incomplete list is worse than none */
 	closedir(dir);
 	if (failed)
 		return err_set(e, ERR_UNAVAILABLE, "cannot read the folder %s: %s", folder, strerror(failed));
@@ -107,8 +104,8 @@ int event_folder_list(const char *folder, struct arena *arena, uint64_t **ret, s
 
 /* Segments */
 
-static struct log_segment *segment_add(struct event_log *log, uint64_t number, int fd, uint64_t end,
-                                       bool finished, int64_t modified_ms)
+struct log_segment *log_segment_add(struct event_log *log, uint64_t number, int fd, uint64_t end,
+                                    bool finished, int64_t modified_ms)
 {
 	struct log_segment *s = calloc(1, sizeof(*s));
 	if (!s)
@@ -131,12 +128,12 @@ int log_segment_begin(struct event_log *log, uint64_t number, int64_t now_ms, st
 	uint8_t head[EVENT_HEADER_BYTES];
 	event_header_encode(&(struct event_header){log->node, number, now_ms}, head);
 	segment_path(log->path, number, path);
-	/* Not O_EXCL: an attempt that failed halfway leaves its file behind, and the number is ours alone. */
+	/* Not O_EXCL: a failed attempt leaves its file, and no other process uses the number. */
 	int fd = os_sys.open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
 	int r = write_all_at(fd, head, sizeof(head), 0);
-	if (r == 0 && !(*ret = segment_add(log, number, fd, EVENT_HEADER_BYTES, false, now_ms)))
+	if (r == 0 && !(*ret = log_segment_add(log, number, fd, EVENT_HEADER_BYTES, false, now_ms)))
 		r = -ENOMEM;
 	if (r < 0)
 		os_sys.close(fd);
@@ -155,7 +152,7 @@ int event_log_segments(struct event_log *log, struct arena *arena, struct event_
 		count = 0;
 		for (struct list *l = log->segments.next; l != &log->segments; l = l->next) {
 			const struct log_segment *s = container_of(l, struct log_segment, link);
-			/* First whether it is finished: then its end is the last one. */
+			/* Read `finished` first: if it is set, `end` is final. */
 			bool finished = atomic_load_explicit(&s->finished, memory_order_acquire);
 			states[count++] = (struct event_segment_state){
 			    .segment = s->number,
@@ -168,7 +165,7 @@ int event_log_segments(struct event_log *log, struct arena *arena, struct event_
 	pthread_mutex_unlock(&log->lock);
 	if (!states)
 		return ERR_NOMEM;
-	qsort(states, count, sizeof(*states), by_number); /* the number comes first in it */
+	qsort(states, count, sizeof(*states), by_number); /* the number is the first field */
 	*ret = states;
 	*ret_count = count;
 	return 0;
@@ -192,10 +189,10 @@ int event_log_remove(struct event_log *log, uint64_t segment)
 	pthread_mutex_unlock(&log->lock);
 	if (r < 0)
 		return r;
-	/* Only when it is gone for good may its position be forgotten: otherwise it would be read again. */
+	/* Its position may be forgotten only once its removal is durable: otherwise it would be read again. */
 	segment_path(log->path, segment, path);
 	if ((os_sys.unlink(path) != 0 && errno != ENOENT) || os_sys.fsync(log->folder_fd) != 0) {
-		log_warn("event", "cannot remove %s: %s", path, strerror(errno));
+		log_warn("event", "cannot remove a segment: file=%s error=%s", path, strerror(errno));
 		return ERR_UNAVAILABLE;
 	}
 	pthread_mutex_lock(&log->lock);
@@ -211,11 +208,11 @@ static void note_sync_failure(struct event_log *log, int error)
 {
 	if (atomic_exchange(&log->sync_failed, true))
 		return;
-	log_error("event",
-	          "the event log could not be flushed to the disk: %s; what was written may be lost with the "
-	          "power, so "
-	          "/event answers 503 until a restart",
-	          strerror(error));
+	log_error(
+	    "event",
+	    "cannot sync the event log, /event answers 503 until the disk is repaired and curt restarted:"
+	    " error=%s",
+	    strerror(error));
 }
 
 static struct log_segment *next_to_sync(struct event_log *log, uint64_t *ret_end, bool *ret_finished)
@@ -233,9 +230,9 @@ static struct log_segment *next_to_sync(struct event_log *log, uint64_t *ret_end
 	return NULL;
 }
 
-/* Syncs one segment after another, each once: a busy one has grown again meanwhile, and somebody waits for
- * the round to be over. Only here are descriptors closed, and a segment with one is never removed, so it can
- * be used without the lock. */
+/* Syncs each segment once: a busy one grows again meanwhile, and writers wait for the end of the round. Only
+ * this closes descriptors, and a segment with an open one is never removed, so it can be used without the
+ * lock. */
 static void sync_segments(struct event_log *log)
 {
 	struct log_segment *s;
@@ -297,167 +294,20 @@ static int64_t flusher_run(struct task *t)
 
 /* Opening */
 
-/* What is there when a log is opened. */
-struct found {
-	uint64_t *segments;
-	size_t segment_count;
-	struct position *read; /* where the reader stands */
-	size_t read_count;
-};
-
-static int ask_reader(const struct event_log *log, const struct event_log_config *config, struct arena *arena,
-                      struct found *found, struct err *e)
-{
-	if (!config->resume)
-		return 0;
-	int r = config->resume(config->resume_ctx, log->node, arena, &found->read, &found->read_count);
-	return r < 0 ? err_set(e, r, "cannot find out how far the event log was read (%s)", err_name(r)) : 0;
-}
-
-/* Seconds since 2020. Never so many that there would be no room above. */
-uint32_t event_log_boot(int64_t now_ms)
-{
-	int64_t s = now_ms / 1000 - 1577836800;
-	return (uint32_t)MIN(MAX(s, (int64_t)0), (int64_t)INT32_MAX);
-}
-
-/* The next boot: higher than any that left a trace, here or at the reader. */
-static int boot_begin(struct event_log *log, const struct event_log_config *config, struct arena *arena,
-                      struct found *found, struct err *e)
-{
-	char path[SEGMENT_PATH_BYTES], line[96];
-	struct buf CLEANUP(buf_release) text = {0};
-	unsigned long long node = 0;
-	unsigned boot = 0;
-	snprintf(path, sizeof(path), "%s/boot", log->path);
-	int r = file_read(path, sizeof(line), &text, e);
-	if (r < 0 && r != ERR_NOT_FOUND)
-		return r;
-	buf_char(&text, 0);
-	if (r == 0 && sscanf(text.data, "node %16llx boot %u", &node, &boot) != 2)
-		return err_set(e, ERR_CORRUPT, "%s is damaged; remove it, and a new one is made", path);
-	while (node == 0)
-		randombytes_buf(&node, sizeof(node));
-	log->node = node;
-	r = ask_reader(log, config, arena, found, e);
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < found->segment_count; i++)
-		boot = MAX(boot, event_segment_boot(found->segments[i]));
-	for (size_t i = 0; i < found->read_count; i++)
-		boot = MAX(boot, event_segment_boot(found->read[i].stream));
-	log->boot = MAX(boot + 1, config->boot_min);
-	int n = snprintf(line, sizeof(line), "node %016llx boot %u\n", node, log->boot);
-	return file_write_atomic(path, str_n(line, (size_t)n), 0600, e);
-}
-
-static uint64_t offset_read(const struct found *found, uint64_t segment)
-{
-	for (size_t i = 0; i < found->read_count; i++) {
-		if (found->read[i].stream == segment)
-			return found->read[i].offset;
-	}
-	return 0;
-}
-
-/* Cuts a torn write off and closes the segment. */
-static int seal(const struct event_log *log, struct event_scan *scan, struct err *e)
-{
-	char path[SEGMENT_PATH_BYTES];
-	uint8_t end[EVENT_END_BYTES];
-	struct event_scan whole;
-	segment_path(log->path, scan->segment, path);
-	/* The end record says how many records there are in all, also before the place where the reader
-	 * stands. */
-	int r = event_scan(log->path, scan->segment, 0, &whole, e);
-	if (r < 0 || whole.ended || whole.valid_end != scan->valid_end)
-		return r;
-	size_t n = event_encode_end(end, scan->segment, scan->valid_end, whole.records,
-	                            EVENT_END_BY_RECOVERY);
-	int fd = os_sys.open(path, O_RDWR | O_CLOEXEC, 0);
-	if (fd < 0 || os_sys.ftruncate(fd, (off_t)scan->valid_end) != 0 ||
-	    write_all_at(fd, end, n, scan->valid_end) < 0 || os_sys.fdatasync(fd) != 0)
-		r = err_set(e, ERR_UNAVAILABLE, "cannot recover %s: %s", path, strerror(errno));
-	if (fd >= 0)
-		os_sys.close(fd);
-	if (r == 0 && scan->size > scan->valid_end)
-		log_info("event", "%s: a write of %llu bytes was cut short when the process stopped; removed",
-		         path, (unsigned long long)(scan->size - scan->valid_end));
-	if (r == 0)
-		scan->valid_end += n;
-	return r;
-}
-
-static void say_damage(struct event_log *log, const struct event_scan *scan, const char *why)
-{
-	char path[SEGMENT_PATH_BYTES];
-	uint64_t valid_end = scan->header_valid ? scan->valid_end : 0;
-	segment_path(log->path, scan->segment, path);
-	log->damaged_bytes += scan->size - valid_end;
-	if (!why)
-		why = !scan->header_valid ? "its header is not valid"
-		      : scan->fault != EVENT_VALID
-		          ? event_fault_text(scan->fault)
-		          : "it ends there, though the log goes on in another segment";
-	log_error("event",
-	          "%s is damaged at byte %llu: %s; it is read up to there ('curt verify' tells more)", path,
-	          (unsigned long long)valid_end, why);
-}
-
-static int recover_segment(struct event_log *log, const struct found *found, size_t which, struct err *e)
-{
-	uint64_t segment = found->segments[which];
-	/* Its writer had begun another segment: this one was whole once. */
-	bool has_next = event_segment_has_next(found->segments, found->segment_count, which);
-	char path[SEGMENT_PATH_BYTES];
-	struct stat st;
-	struct event_scan scan;
-	uint64_t from = offset_read(found, segment);
-	segment_path(log->path, segment, path);
-	int r = event_scan(log->path, segment, from, &scan, e);
-	bool unreadable = r == ERR_UNAVAILABLE; /* a bad sector costs one segment, not the start */
-	if (r < 0 && !unreadable)
-		return r;
-	/* A process that stopped while it made a segment leaves a part of the header, and no record. */
-	if (!unreadable && scan.size <= EVENT_HEADER_BYTES && !has_next) {
-		os_sys.unlink(path);
-		return 0;
-	}
-	bool damaged = unreadable || !scan.header_valid || event_scan_is_damage(&scan) ||
-	               (has_next && !scan.ended);
-	r = 0;
-	if (damaged)
-		say_damage(log, &scan, unreadable ? e->text : NULL);
-	else if (!scan.ended && from <= scan.size)
-		r = seal(log, &scan, e);
-	if (r < 0 || stat(path, &st) != 0)
-		return r;
-	event_counts_add(&log->backlog, &scan.counts);
-	uint64_t start = MAX(from, (uint64_t)EVENT_HEADER_BYTES);
-	if (scan.valid_end > start)
-		atomic_fetch_add(&log->spool_used, scan.valid_end - start);
-	struct log_segment *s = segment_add(log, segment, -1, scan.header_valid ? scan.valid_end : 0, true,
-	                                    (int64_t)st.st_mtim.tv_sec * 1000);
-	if (!s)
-		return err_set(e, ERR_NOMEM, "out of memory");
-	s->damaged = damaged;
-	return 0;
-}
-
 static int log_begin(struct event_log *log, const struct event_log_config *config, struct err *e)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
-	struct found found = {0};
+	struct log_inventory found = {0};
 	int r = dir_create(log->path, 0700, e);
-	/* Kept open: when descriptors run out, that is no failure of the disk. */
+	/* Kept open, so that a lack of descriptors is not taken for a failure of the disk. */
 	if (r == 0 && (log->folder_fd = os_sys.open(log->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0)) < 0)
 		r = err_set(e, ERR_UNAVAILABLE, "cannot open the folder %s: %s", log->path, strerror(errno));
 	if (r == 0)
 		r = event_folder_list(log->path, &arena, &found.segments, &found.segment_count, e);
 	if (r == 0)
-		r = boot_begin(log, config, &arena, &found, e);
+		r = log_boot_begin(log, config, &arena, &found, e);
 	for (size_t i = 0; r == 0 && i < found.segment_count; i++)
-		r = recover_segment(log, &found, i, e);
+		r = log_segment_recover(log, &found, i, e);
 	for (unsigned i = 0; r == 0 && i < config->writers; i++) {
 		r = writer_init(&log->writers[i], log, i);
 		log->writer_count = i + 1;
@@ -500,7 +350,7 @@ void event_log_close(struct event_log *log)
 		for (unsigned i = 0; i < log->writer_count; i++)
 			writer_end(&log->writers[i], clock_real_ms());
 		task_stop(&log->flusher);
-		flush_round(log); /* what the writers ended just now */
+		flush_round(log); /* the end records written above */
 	}
 	for (unsigned i = 0; i < log->writer_count; i++)
 		writer_release(&log->writers[i]);
@@ -518,7 +368,7 @@ void event_log_close(struct event_log *log)
 	free(log);
 }
 
-/* Looking */
+/* Accessors */
 
 struct event_writer *event_log_writer(struct event_log *log, unsigned number)
 {
@@ -569,19 +419,18 @@ void event_log_consumed(struct event_log *log, uint64_t bytes)
 int event_log_trouble(struct event_log *log, struct err *e)
 {
 	if (event_log_sync_failed(log))
-		return err_set(e, ERR_UNAVAILABLE,
-		               "the event log could not be flushed to the disk; see the server's log, mend "
-		               "the disk, and "
-		               "restart");
-	for (unsigned i = 0; i < log->writer_count; i++) {
+		return err_set(
+		    e, ERR_UNAVAILABLE,
+		    "the event log could not be synced; see the server's log, repair the disk, and "
+		    "restart");
+	for (unsigned i = 0; i < log->writer_count; i++)
 		if (atomic_load_explicit(&log->writers[i].failing, memory_order_relaxed))
 			return err_set(
 			    e, ERR_UNAVAILABLE,
-			    "the event log cannot be written; see the server's log: is the disk full?");
-	}
+			    "the event log cannot be written; see the server's log, and free disk space");
 	if (event_log_is_full(log))
 		return err_set(
 		    e, ERR_LIMIT,
-		    "events wait to be analysed up to the bound (events.spool_bytes); clicks are dropped");
+		    "the event log is full (events.spool_bytes), clicks are dropped; check the stats worker");
 	return 0;
 }

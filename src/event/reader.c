@@ -86,7 +86,7 @@ int event_reader_next(struct event_reader *r, uint64_t end, struct event *ret)
 			r->fault = fault;
 			return ERR_CORRUPT;
 		}
-		/* Not beyond `end`: there may lie what a failed write left, and it will be replaced. */
+		/* Not after `end`: bytes of a failed write there will be overwritten. */
 		size_t wanted = (size_t)MIN((uint64_t)READ_BYTES, end - r->position);
 		ssize_t n = read_at(r->fd, r->buffer, wanted, r->position);
 		if (n < 0)
@@ -112,7 +112,7 @@ struct str event_reader_string(const struct event_reader *r, uint32_t at, char o
 
 /* Scanning */
 
-void event_counts_take(struct event_counts *n, const struct event *ev, uint64_t by)
+void event_counts_count(struct event_counts *n, const struct event *ev, uint64_t by)
 {
 	switch (ev->kind) {
 	case EVENT_VISIT: *(event_is_orphan(ev->visit.kind) ? &n->orphans : &n->clicks) += by; break;
@@ -136,8 +136,8 @@ void event_counts_add(struct event_counts *to, const struct event_counts *more)
 	to->dropped += more->dropped;
 }
 
-/* Where a reader stands behind a segment's last record, that was perhaps its end. Only at the end of the
- * file: elsewhere the bytes before it may be a text that looks so. */
+/* Is the reader's position right after the end record? Only at the end of the file: elsewhere, the bytes
+ * before it may be a text that looks like an end record. */
 static bool ended_before(const struct event_reader *r, uint64_t size, uint8_t *ret_flags)
 {
 	uint8_t record[EVENT_END_BYTES];
@@ -152,8 +152,8 @@ static bool ended_before(const struct event_reader *r, uint64_t size, uint8_t *r
 	return true;
 }
 
-/* A torn write leaves a part of one turn; so a valid record beyond that means that something else happened.
- * The checksum covers the position, so a record found here is no accident. */
+/* A torn write leaves a part of one turn, so a valid record after the bad one means damage. The checksum
+ * covers the position, so a valid record is no coincidence. */
 static int find_valid_again(struct event_reader *r, struct event_scan *s)
 {
 	struct event ev;
@@ -162,14 +162,13 @@ static int find_valid_again(struct event_reader *r, struct event_scan *s)
 		uint8_t *chunk = malloc(window);
 		if (!chunk)
 			return ERR_NOMEM;
-		/* The file may have grown since; what came later is no sign of damage. */
+		/* Not beyond the size at the start: the file may have grown since. */
 		ssize_t n = read_at(r->fd, chunk, (size_t)MIN((uint64_t)window, s->size - at), at);
 		size_t step = n > EVENT_RECORD_BYTES_MAX ? (size_t)n - EVENT_RECORD_BYTES_MAX
 		                                         : (size_t)MAX(n, 0);
-		for (size_t i = 0; i < step && s->valid_again_at == 0; i++) {
+		for (size_t i = 0; i < step && s->valid_again_at == 0; i++)
 			if (event_decode(chunk + i, (size_t)n - i, s->segment, at + i, &ev) == EVENT_VALID)
 				s->valid_again_at = at + i;
-		}
 		free(chunk);
 		if (n < 0)
 			return ERR_UNAVAILABLE;
@@ -205,7 +204,7 @@ int event_scan(const char *folder, uint64_t segment, uint64_t from, struct event
 	ret->header_valid = true;
 	ret->ended = ended_before(&r, ret->size, &ret->end_flags);
 	while (!ret->ended && (got = event_reader_next(&r, ret->size, &ev)) == 1) {
-		event_counts_take(&ret->counts, &ev, 1);
+		event_counts_count(&ret->counts, &ev, 1);
 		ret->ended = ev.kind == EVENT_END;
 		if (ret->ended) {
 			ret->end_flags = ev.flags;

@@ -1,6 +1,4 @@
-/*
- * Reading one segment, record after record. A reader belongs to one thread.
- */
+/* Reads and checks segments. A reader belongs to one thread. */
 #pragma once
 
 #include "base/buf.h"
@@ -17,28 +15,28 @@ struct event_reader {
 	size_t buffer_len;
 };
 
-/* At `position`, or at the first record when that is 0. ERR_NOT_FOUND; ERR_CORRUPT when the header is not
- * valid; ERR_UNAVAILABLE when it cannot be read. */
+/* Starts at `position`, or at the first record if that is 0. ERR_NOT_FOUND; ERR_CORRUPT: invalid header;
+ * ERR_UNAVAILABLE: the file cannot be read. */
 int event_reader_open(struct event_reader *r, const char *folder, uint64_t segment, uint64_t position,
                       struct err *e);
-void event_reader_close(struct event_reader *r); /* fine on a zeroed one, and twice */
+void event_reader_close(struct event_reader *r); /* also zero-initialised, and twice */
 
 /*
- * 1: *ret is the next record, its strings good until the next call. 0: `end` is reached. ERR_CORRUPT: the
- * record at r->position is not valid; it stays there. ERR_UNAVAILABLE: the file could not be read.
+ * 1: *ret is the next record, its strings valid until the next call. 0: `end` is reached. ERR_CORRUPT: the
+ * record at r->position is invalid; the position stays. ERR_UNAVAILABLE: the file could not be read.
  */
 int event_reader_next(struct event_reader *r, uint64_t end, struct event *ret);
 
-/* The string record at a position, copied to `out`; STR_NULL when there is none. */
+/* The string record at a position, copied to `out`; STR_NULL: none. */
 struct str event_reader_string(const struct event_reader *r, uint32_t at, char out[EVENT_STRING_BYTES_MAX]);
 
-/* Counts an event; `by` is 1, or -1 when it was not taken after all. */
-void event_counts_take(struct event_counts *n, const struct event *ev, uint64_t by);
+/* Counts an event; `by` is 1, or -1 to undo it. */
+void event_counts_count(struct event_counts *n, const struct event *ev, uint64_t by);
 
-/* Of what records tell: clicks, orphans, impressions and tallies. */
+/* Adds the counts that records have: clicks, orphans, impressions, rejected and dropped. */
 void event_counts_add(struct event_counts *to, const struct event_counts *more);
 
-/* What a whole segment holds. */
+/* The result of reading a whole segment. */
 struct event_scan {
 	uint64_t segment;
 	uint64_t size;
@@ -48,28 +46,26 @@ struct event_scan {
 	uint8_t end_flags;
 	uint64_t records;
 	struct event_counts counts;
-	enum event_fault fault; /* at valid_end, when that is not the size */
-	uint64_t
-	    valid_again_at;  /* a valid record further on: it is damage, no torn write; 0: there is none */
-	bool count_is_wrong; /* the end record says another number of records */
+	enum event_fault fault;  /* at valid_end, when that is not the size */
+	uint64_t valid_again_at; /* a valid record further on: so it is damage, not a torn write; 0: none */
+	bool count_is_wrong;     /* the end record has another number of records */
 };
 
-/* No torn write looks like this: valid records go on behind the bad one, or more is left than one write has.
- */
+/* Not a torn write: valid records follow the bad one, or more bytes are left than one write has. */
 bool event_scan_is_damage(const struct event_scan *s);
 
 /* Reads the segment from `from` (0: its first record). */
 int event_scan(const char *folder, uint64_t segment, uint64_t from, struct event_scan *ret, struct err *e);
 
-/* The segments in a folder, by number. ERR_NOT_FOUND when there is no folder. */
+/* The segments in a folder, by number. ERR_NOT_FOUND: no such folder. */
 int event_folder_list(const char *folder, struct arena *arena, uint64_t **ret, size_t *ret_count,
                       struct err *e);
 
-/* Has the writer of segments[i] begun another one behind it, in the same boot? */
+/* Has the writer of segments[i] begun another one in the same boot? */
 bool event_segment_has_next(const uint64_t *segments, size_t count, size_t i);
 
 /*
- * Checks every segment and appends a report in words. `growing`: a server is writing there now, so segments
- * of the highest boot may end in the middle of a write. Returns how many segments are damaged, or an error.
+ * Checks every segment and appends a report. `growing`: a server is running, so segments of the highest boot
+ * may end in the middle of a write. Returns the number of damaged segments, or an error.
  */
 int event_verify(const char *folder, bool growing, struct buf *report, struct err *e);

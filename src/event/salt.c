@@ -83,17 +83,16 @@ static void make(struct salts *s, int64_t day)
 	snprintf(line, sizeof(line), "%.*s %s\n", STR_ARG(day_text(day, date)), hex);
 	if (s->path && file_write_atomic(s->path, str_n(line, LINE_BYTES), 0600, &e) < 0)
 		log_warn("event",
-		         "the day's salt is not kept, so a restart counts today's visitors again: %s",
+		         "cannot write the day's salt, a restart counts today's visitors again: error=%s",
 		         e.text);
 }
 
 /* NULL: there is none. */
 static const uint8_t *given_find(const struct salts *s, int64_t day)
 {
-	for (size_t i = 0; i < GIVEN_MAX; i++) {
+	for (size_t i = 0; i < GIVEN_MAX; i++)
 		if (s->given[i].day == day)
 			return s->given[i].salt;
-	}
 	return NULL;
 }
 
@@ -118,7 +117,7 @@ bool salts_is_known(struct salts *s, int64_t day)
 	return is_known;
 }
 
-/* What a file of an earlier day has must not stay either. */
+/* Also deletes the file of an earlier day. */
 static bool take_given(struct salts *s, int64_t day)
 {
 	const uint8_t *given = given_find(s, day);

@@ -1,9 +1,11 @@
 /*
- * The salt of the day: visitors are told apart by a hash of address and user agent under it, and once the day
- * is over it is thrown away, so that nobody can tell from the hash who it was. Until then, who has both could
- * find an address by trying all of them. It survives a restart in a file of the log's folder, unless no trace
- * of addresses is to be kept. Servers whose visits are counted together are given the same one by whoever
- * knows it, before the day begins; then it is in memory only.
+ * The salt of the day. Visitors are distinguished by a salted hash of address and user agent. The salt is
+ * deleted after the day, so that the hashes cannot be traced back. Until then, an attacker who has both can
+ * find an address by trying all of them.
+ *
+ * The salt is kept in a file of the log's folder, to survive a restart, unless no trace of addresses may be
+ * kept. Servers whose visits are counted together get a common salt before the day begins (salts_give), which
+ * is kept in memory only.
  */
 #pragma once
 
@@ -17,13 +19,12 @@ struct salts;
 int salts_new(const char *folder, struct salts **ret, struct err *e);
 void salts_free(struct salts *s);
 
-/* The day has this salt. Not if it has had another one: then its visitors are counted under that. Any thread.
- */
+/* Sets the salt of a day, unless it has one already. Any thread. */
 void salts_give(struct salts *s, int64_t day, const uint8_t salt[SALT_BYTES]);
 
-/* Was it given, or is it in use? Any thread. */
+/* Is the salt given or in use? Any thread. */
 bool salts_is_known(struct salts *s, int64_t day);
 
-/* The salt of the day (days since 1970, UTC), made when there is none; older ones are gone then. Any thread;
- * takes a lock and may write a file, so callers ask once a day. */
+/* The salt of the day (days since 1970, UTC), created if needed; deletes older ones. Any thread. It takes a
+ * lock and may write a file, so callers cache it for the day. */
 void salts_of_day(struct salts *s, int64_t day, uint8_t ret[SALT_BYTES]);

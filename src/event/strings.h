@@ -1,6 +1,6 @@
 /*
- * Which texts a segment holds already, and where. Bounded: when it is full it forgets everything, and texts
- * are written again. Kept by the writer of the segment.
+ * The positions of texts in the current segment. Bounded: when it is full, it is emptied, and texts are
+ * written again. Owned by the writer of the segment.
  */
 #pragma once
 
@@ -25,6 +25,6 @@ struct strings {
 
 void strings_clear(struct strings *s);
 
-/* The position of the text in the segment; 0 when it is not known. */
+/* The position of the text; 0: unknown. */
 uint32_t strings_find(const struct strings *s, struct str text, uint64_t hash);
 void strings_add(struct strings *s, struct str text, uint64_t hash, uint32_t position);

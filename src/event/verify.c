@@ -1,16 +1,9 @@
 #include "event/log_private.h"
 #include "event/reader.h"
 
-static void tell_counts(struct buf *report, const struct event_scan *s)
-{
-	buf_printf(report, "%llu clicks, %llu orphan visits, %llu impressions",
-	           (unsigned long long)s->counts.clicks, (unsigned long long)s->counts.orphans,
-	           (unsigned long long)s->counts.impressions);
-}
-
 /* True when the segment is damaged. */
-static bool tell_segment(struct buf *report, const char *path, const struct event_scan *s, bool may_grow,
-                         bool has_next)
+static bool report_segment(struct buf *report, const char *path, const struct event_scan *s, bool may_grow,
+                           bool has_next)
 {
 	uint64_t rest = s->size - s->valid_end;
 	buf_printf(report, "%s: ", path);
@@ -22,7 +15,9 @@ static bool tell_segment(struct buf *report, const char *path, const struct even
 		buf_printf(report, "DAMAGED at byte 0: its header is not valid; nothing in it can be read\n");
 		return true;
 	}
-	tell_counts(report, s);
+	buf_printf(report, "%llu clicks, %llu orphan visits, %llu impressions",
+	           (unsigned long long)s->counts.clicks, (unsigned long long)s->counts.orphans,
+	           (unsigned long long)s->counts.impressions);
 	if (event_scan_is_damage(s)) {
 		buf_printf(report, "; DAMAGED at byte %llu: %s; ", (unsigned long long)s->valid_end,
 		           event_fault_text(s->fault));
@@ -57,8 +52,7 @@ static bool tell_segment(struct buf *report, const char *path, const struct even
 	else if (rest > 0)
 		buf_printf(report,
 		           "; torn at byte %llu: %s; the process stopped during its last write, and the next "
-		           "start cuts "
-		           "%llu bytes off\n",
+		           "start cuts %llu bytes off\n",
 		           (unsigned long long)s->valid_end, event_fault_text(s->fault),
 		           (unsigned long long)rest);
 	else
@@ -92,8 +86,8 @@ int event_verify(const char *folder, bool growing, struct buf *report, struct er
 		if (r < 0)
 			return r;
 		bool may_grow = growing && event_segment_boot(segments[i]) == newest;
-		damaged += tell_segment(report, path, &scan, may_grow,
-		                        event_segment_has_next(segments, count, i));
+		damaged += report_segment(report, path, &scan, may_grow,
+		                          event_segment_has_next(segments, count, i));
 	}
 	return damaged;
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 enum {
-	TALLY_EVERY_MS = 1000, /* while the spool is full: its bound must mean something */
+	TALLY_EVERY_MS = 1000, /* while the spool is full, as tallies exceed its bound */
 	VISIT_BYTES_MAX = EVENT_VISIT_BYTES + EVENT_KEY_BYTES_MAX + 3 * (8 + EVENT_STRING_BYTES_MAX),
 	IMPRESSION_BYTES_MAX = EVENT_IMPRESSION_BYTES + 3 * EVENT_FIELD_BYTES_MAX,
 };
@@ -17,7 +17,7 @@ enum {
 int writer_init(struct event_writer *w, struct event_log *log, unsigned number)
 {
 	*w = (struct event_writer){.log = log, .number = number};
-	/* Neither is touched before the first event, so an idle worker does not pay for them. */
+	/* Not touched before the first event, so an idle worker uses no memory for them. */
 	w->buffer = malloc(EVENT_TURN_BYTES);
 	w->strings = calloc(1, sizeof(*w->strings));
 	if (!w->buffer || !w->strings)
@@ -48,14 +48,14 @@ int write_all_at(int fd, const void *data, size_t len, uint64_t at)
 	return 0;
 }
 
-/* The turn is lost. Its strings are not in the file, so none may be mentioned. */
+/* The turn is lost. Its strings are not in the file, so they must not be referred to. */
 static int turn_failed(struct event_writer *w, int64_t now_ms, const char *what, int error)
 {
 	w->failures += w->turn.clicks + w->turn.orphans + w->turn.impressions > 0;
 	uint64_t dropped = w->turn.clicks - w->turn.limited;
 	w->counts.dropped += dropped;
 	w->counts.dropped_orphans += w->turn.orphans;
-	w->unpublished.dropped += dropped + w->turn.dropped; /* a tally that was in the turn is told again */
+	w->unpublished.dropped += dropped + w->turn.dropped; /* a tally in the turn is written again */
 	w->unpublished.rejected += w->turn.rejected;
 	w->turn = (struct event_counts){0};
 	w->turn_len = 0;
@@ -64,22 +64,20 @@ static int turn_failed(struct event_writer *w, int64_t now_ms, const char *what,
 	w->tail_dirty = w->segment != NULL;
 	strings_clear(w->strings);
 	if (!atomic_load_explicit(&w->failing, memory_order_relaxed))
-		log_error("event",
-		          "%s: %s; clicks are counted as dropped and /event answers 503 until it works", what,
-		          strerror(error));
+		log_error("event", "%s, clicks are dropped and /event answers 503 until it works: error=%s",
+		          what, strerror(error));
 	atomic_store_explicit(&w->failing, true, memory_order_relaxed);
 	return ERR_UNAVAILABLE;
 }
 
-/* Puts the buffer behind the segment's last record. */
+/* Writes the buffer after the segment's last record. */
 static int turn_write(struct event_writer *w, int64_t now_ms)
 {
 	if (w->turn_len == 0)
 		return 0;
-	ASSERT(w->segment); /* nothing is encoded without one: its number is under the checksum */
+	ASSERT(w->segment); /* records are encoded with its number, which the checksum covers */
 	int r = 0;
-	/* The rest of a failed write must go first: a record in it could stand right behind a shorter turn.
-	 */
+	/* First removes the rest of a failed write: a record in it could come right after a shorter turn. */
 	if (UNLIKELY(w->tail_dirty) && os_sys.ftruncate(w->segment->fd, (off_t)w->end) != 0)
 		r = -errno;
 	if (r == 0) {
@@ -87,7 +85,7 @@ static int turn_write(struct event_writer *w, int64_t now_ms)
 		r = write_all_at(w->segment->fd, w->buffer, w->turn_len, w->end);
 	}
 	if (r < 0)
-		return turn_failed(w, now_ms, "the event log cannot be written", -r);
+		return turn_failed(w, now_ms, "cannot write the event log", -r);
 	w->end += w->turn_len;
 	w->records += w->turn_records;
 	w->counts.clicks += w->turn.clicks;
@@ -95,7 +93,7 @@ static int turn_write(struct event_writer *w, int64_t now_ms)
 	w->counts.orphans += w->turn.orphans;
 	w->counts.impressions += w->turn.impressions;
 	if (UNLIKELY(atomic_load_explicit(&w->failing, memory_order_relaxed))) {
-		log_info("event", "the event log can be written again");
+		log_info("event", "the event log is written again");
 		atomic_store_explicit(&w->failing, false, memory_order_relaxed);
 	}
 	atomic_fetch_add_explicit(&w->log->spool_used, w->turn_len, memory_order_relaxed);
@@ -114,7 +112,7 @@ static uint64_t position(const struct event_writer *w)
 	return w->end + w->turn_len;
 }
 
-/* After this the segment does not grow; its writer needs another. */
+/* Finishes the segment; the next record begins another one. */
 static int segment_end(struct event_writer *w, int64_t now_ms)
 {
 	w->turn_len += event_encode_end(w->buffer + w->turn_len, w->segment->number, position(w),
@@ -133,19 +131,19 @@ static int segment_end(struct event_writer *w, int64_t now_ms)
 static int segment_begin(struct event_writer *w, int64_t now_ms)
 {
 	if (w->sequence > 0xffffff)
-		return turn_failed(w, now_ms, "this process has written all segments it may", EFBIG);
+		return turn_failed(w, now_ms, "no segment numbers are left, restart curt", EFBIG);
 	uint64_t number = event_segment(w->log->boot, w->number, w->sequence);
 	int r = log_segment_begin(w->log, number, now_ms, &w->segment);
 	if (r < 0)
-		return turn_failed(w, now_ms, "a new segment of the event log cannot be made", -r);
+		return turn_failed(w, now_ms, "cannot create a segment of the event log", -r);
 	w->sequence++;
 	w->end = EVENT_HEADER_BYTES;
 	w->records = 0;
 	return 0;
 }
 
-/* Makes sure that a record of `need` bytes fits into the segment and the buffer, end record and tally
- * included. */
+/* Makes room for a record of `need` bytes in the segment and the buffer, together with an end record and a
+ * tally. */
 static int make_room(struct event_writer *w, size_t need, int64_t now_ms)
 {
 	int r = 0;
@@ -161,7 +159,7 @@ static int make_room(struct event_writer *w, size_t need, int64_t now_ms)
 	return r;
 }
 
-static uint32_t mention(struct event_writer *w, struct str text)
+static uint32_t string_position(struct event_writer *w, struct str text)
 {
 	if (text.len == 0)
 		return 0;
@@ -181,9 +179,9 @@ static bool visit_add(struct event_writer *w, struct event_visit *v, const struc
 {
 	if (UNLIKELY(event_log_is_full(w->log) || make_room(w, VISIT_BYTES_MAX, v->time_ms) < 0))
 		return false;
-	v->agent = mention(w, from->agent);
-	v->referrer = mention(w, from->referrer);
-	v->language = mention(w, from->language);
+	v->agent = string_position(w, from->agent);
+	v->referrer = string_position(w, from->referrer);
+	v->language = string_position(w, from->language);
 	v->key.len = MIN(v->key.len, (size_t)EVENT_KEY_BYTES_MAX);
 	w->turn_len += event_encode_visit(w->buffer + w->turn_len, w->segment->number, position(w), v);
 	w->turn_records++;
@@ -228,8 +226,8 @@ void event_writer_rejected(struct event_writer *w, uint64_t count)
 	w->unpublished.rejected += count;
 }
 
-/* What was refused or dropped goes on record too, so that the books know of it after a crash. */
-static void tell_tally(struct event_writer *w, int64_t now_ms)
+/* Rejected and dropped events are written as a tally, so that reconciliation includes them after a crash. */
+static void write_tally(struct event_writer *w, int64_t now_ms)
 {
 	if (LIKELY(w->unpublished.rejected == 0 && w->unpublished.dropped == 0))
 		return;
@@ -250,7 +248,7 @@ static void tell_tally(struct event_writer *w, int64_t now_ms)
 int event_writer_flush(struct event_writer *w, int64_t now_ms)
 {
 	uint64_t failures = w->failures;
-	tell_tally(w, now_ms);
+	write_tally(w, now_ms);
 	turn_write(w, now_ms);
 	return w->failures == failures ? 0 : ERR_UNAVAILABLE;
 }

@@ -91,9 +91,9 @@ struct api {
 	_Atomic bool stopping;   /* questions that still wait are not answered */
 	struct event_log *event_log;
 	struct sink *sink;
-	struct pump *stats; /* what reads the log; NULL in a server that only answers */
-	bool forwards;      /* what reads the log sends it elsewhere, to be counted there */
-	bool only_queries;  /* questions about statistics */
+	struct queue_consumer *stats; /* what reads the log; NULL in a server that only answers */
+	bool forwards;                /* what reads the log sends it elsewhere, to be counted there */
+	bool only_queries;            /* questions about statistics */
 	struct live *live;
 	/* Of links: raised by the writer, before anybody is told of one; and when other servers tell of one.
 	 */

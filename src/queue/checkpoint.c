@@ -7,8 +7,12 @@
 #include <stdio.h>
 
 /*
- * Text: "curt checkpoint 1", a line of counts, a line for each position, and a last one with a sum over all
- * lines before it.
+ * The file is text:
+ *
+ *	curt checkpoint 1
+ *	counts CLICKS ORPHANS IMPRESSIONS REJECTED DROPPED positions N
+ *	STREAM OFFSET                  N lines; STREAM is hexadecimal
+ *	sum HASH                       over all lines above, hexadecimal
  */
 
 enum { FILE_BYTES_MAX = 64 << 20 };
@@ -62,7 +66,8 @@ int checkpoint_read(const char *path, struct arena *arena, struct checkpoint *re
 		return r;
 	r = text_read(&text, arena, ret);
 	if (r == ERR_CORRUPT) {
-		log_warn("events", "%s is damaged: the event log is read again from its beginning", path);
+		log_warn("events", "damaged checkpoint, reading the event log from its beginning: file=%s",
+		         path);
 		*ret = (struct checkpoint){0};
 		return 0;
 	}

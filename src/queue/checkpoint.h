@@ -1,6 +1,6 @@
 /*
- * How far a reader of the event log has come, in a file of the data folder: for readers whose consumer keeps
- * no positions. It may lag behind after a crash, never run ahead: what is read twice has the same ids.
+ * The positions of a reader of the event log, in a file of the data folder: for consumers that store no
+ * positions. After a crash it may be behind, never ahead. Events read twice have the same ids.
  */
 #pragma once
 
@@ -13,8 +13,8 @@ struct checkpoint {
 	struct event_counts counts; /* all that was ever read */
 };
 
-/* One that is not there is empty. One that is damaged is, too, and said to be: all is read again then. */
+/* A missing file is empty. A damaged one is logged and treated as empty: the whole log is read again. */
 int checkpoint_read(const char *path, struct arena *arena, struct checkpoint *ret, struct err *e);
 
-/* Replaces it in one step that survives power loss. */
+/* Replaces the file atomically and durably. */
 int checkpoint_write(const char *path, const struct checkpoint *c, struct err *e);

@@ -10,19 +10,20 @@
 
 enum {
 	INTERVAL_MS = 100,
-	SEND_MS = 2000, /* one try; a stopping forwarder waits no longer */
+	SEND_MS = 2000, /* one attempt; a stopping forwarder waits no longer */
 	MESSAGES_MAX = 32768,
 	BATCH_BYTES_MAX = 16 << 20,
-	TEXT_SLOTS = 4096, /* texts that are remembered */
+	TEXT_SLOTS = 4096, /* cached texts */
 };
 
-/* A letter's key and value lie in the batch's bytes, one behind the other; those may move while it grows. */
-struct parcel {
+/* A message's key and value, one after the other in the batch's bytes, which may move while the batch
+ * grows. */
+struct message_span {
 	size_t at;
 	uint32_t key_len, value_len;
 };
 
-/* A text of the log, under where it stands there. */
+/* A cached text of the log, by its position. */
 struct text_slot {
 	uint64_t segment;
 	uint32_t position; /* 0: empty */
@@ -34,14 +35,14 @@ struct forwarder {
 	struct forwarder_config config;
 	struct topics topics;
 	struct metrics *metrics;
-	struct pump *pump;
-	struct kafka_producer *producer; /* NULL: to be made */
-	struct err refused;              /* why the last batch was not taken */
+	struct queue_consumer *consumer;
+	struct kafka_producer *producer; /* NULL: to be created */
+	struct err refused;              /* why the last batch was not delivered */
 	struct buf bytes;
-	struct parcel *parcels;
-	struct kafka_outgoing *messages; /* of the same number */
+	struct message_span *spans;
+	struct kafka_outgoing *messages; /* one per span */
 	size_t count;
-	bool is_addressed; /* the letters know where their bytes are */
+	bool is_addressed; /* the messages point to their bytes */
 	struct text_slot *slots;
 };
 
@@ -62,7 +63,7 @@ static void text_remember(struct forwarder *f, uint64_t segment, uint32_t positi
 		memcpy(s->text, text.ptr, s->len);
 }
 
-/* Copied, since the next one may take its slot. STR_NULL: none. */
+/* Copied, since the next text may take its slot. STR_NULL: none. */
 static struct str text_find(struct forwarder *f, struct queue *q, const struct queue_event *ev,
                             uint32_t position, char out[EVENT_STRING_BYTES_MAX])
 {
@@ -86,7 +87,7 @@ static void producer_drop(struct forwarder *f)
 	f->producer = NULL;
 }
 
-/* Whatever is still on its way holds on to the bytes of the batch before. */
+/* A producer with messages on their way still uses the bytes of the previous batch. */
 static void forwarder_begin(void *ctx)
 {
 	struct forwarder *f = ctx;
@@ -129,15 +130,15 @@ static int forwarder_add(void *ctx, struct queue *queue, const struct queue_even
 	}
 	const struct wire_texts texts = {with.agent, with.referrer, with.language};
 	char scratch[WIRE_KEY_BYTES_MAX];
-	struct parcel *parcel = &f->parcels[f->count];
+	struct message_span *span = &f->spans[f->count];
 	struct str key = wire_key(ev->event, scratch);
-	parcel->at = f->bytes.len;
-	parcel->key_len = (uint32_t)key.len;
+	span->at = f->bytes.len;
+	span->key_len = (uint32_t)key.len;
 	buf_str(&f->bytes, key);
 	wire_encode(&f->bytes, ev->id, ev->event, &texts);
 	if (f->bytes.failed)
 		return ERR_NOMEM;
-	parcel->value_len = (uint32_t)(f->bytes.len - parcel->at - key.len);
+	span->value_len = (uint32_t)(f->bytes.len - span->at - key.len);
 	f->messages[f->count++].topic = wire_topic_of(ev->event);
 	if (f->config.watch)
 		f->config.watch->event(f->config.watch->ctx, &with);
@@ -153,17 +154,16 @@ static int messages_send(struct forwarder *f)
 		r = kafka_producer_send(f->producer, f->messages, f->count, SEND_MS, &f->refused);
 	if (r != ERR_UNCERTAIN)
 		return r;
-	log_warn("events", "%s; another producer takes over", f->refused.text);
+	log_warn("events", "replacing the Kafka producer: error=%s", f->refused.text);
 	producer_drop(f);
-	for (size_t i = 0; i < f->count; i++) {
+	for (size_t i = 0; i < f->count; i++)
 		if (f->messages[i].state == MESSAGE_SENT)
 			f->messages[i].state = MESSAGE_NEW;
-	}
 	metric_add(&f->metrics->queue_producers, 1);
 	return ERR_UNAVAILABLE;
 }
 
-/* The log keeps its own positions. */
+/* The log keeps its positions itself. */
 static int forwarder_commit(void *ctx, const struct advance *advances, size_t count)
 {
 	struct forwarder *f = ctx;
@@ -171,7 +171,7 @@ static int forwarder_commit(void *ctx, const struct advance *advances, size_t co
 	(void)count;
 	if (!f->is_addressed) {
 		for (size_t i = 0; i < f->count; i++) {
-			const struct parcel *p = &f->parcels[i];
+			const struct message_span *p = &f->spans[i];
 			struct kafka_outgoing *l = &f->messages[i];
 			l->key = str_n(f->bytes.data + p->at, p->key_len);
 			l->value = str_n(f->bytes.data + p->at + p->key_len, p->value_len);
@@ -190,29 +190,22 @@ static int forwarder_commit(void *ctx, const struct advance *advances, size_t co
 	return 0;
 }
 
-static void forwarder_chores(void *ctx, bool caught_up)
-{
-	(void)ctx;
-	(void)caught_up;
-}
-
 static void forwarder_finish(void *ctx)
 {
 	producer_drop(ctx);
 }
 
-static const struct pump_consumer consumer = {
+static const struct batch_handler handler = {
     .begin = forwarder_begin,
     .is_full = forwarder_is_full,
     .add = forwarder_add,
     .commit = forwarder_commit,
-    .chores = forwarder_chores,
     .finish = forwarder_finish,
 };
 
 /* Starting and stopping */
 
-/* A producer is made at once, so that wrong options are told before anything waits for them. */
+/* Creates a producer at once, so that wrong options are reported at the start. */
 static int parts_make(struct forwarder *f, struct err *e)
 {
 	int r = topics_init(&f->topics, f->config.settings, e)
@@ -220,10 +213,10 @@ static int parts_make(struct forwarder *f, struct err *e)
 	if (r < 0)
 		return r;
 	f->metrics = metrics_register();
-	f->parcels = malloc(MESSAGES_MAX * sizeof(*f->parcels));
+	f->spans = malloc(MESSAGES_MAX * sizeof(*f->spans));
 	f->messages = malloc(MESSAGES_MAX * sizeof(*f->messages));
 	f->slots = calloc(TEXT_SLOTS, sizeof(*f->slots));
-	if (!f->metrics || !f->parcels || !f->messages || !f->slots)
+	if (!f->metrics || !f->spans || !f->messages || !f->slots)
 		return err_set(e, ERR_NOMEM, "out of memory for the forwarder");
 	return 0;
 }
@@ -234,15 +227,15 @@ int forwarder_start(const struct forwarder_config *config, struct forwarder **re
 	if (!f)
 		return err_set(e, ERR_NOMEM, "out of memory for the forwarder");
 	f->config = *config;
-	const struct pump_config pump = {
+	const struct queue_consumer_config consumer_config = {
 	    .name = "forwarder",
 	    .refuses = f->refused.text,
 	    .queue = config->queue,
-	    .consumer = &consumer,
+	    .handler = &handler,
 	    .ctx = f,
 	    .interval_ms = INTERVAL_MS,
 	};
-	int r = parts_make(f, e) ?: pump_start(&pump, &f->pump, e);
+	int r = parts_make(f, e) ?: queue_consumer_start(&consumer_config, &f->consumer, e);
 	if (r < 0) {
 		forwarder_stop(f);
 		return r;
@@ -251,19 +244,19 @@ int forwarder_start(const struct forwarder_config *config, struct forwarder **re
 	return 0;
 }
 
-struct pump *forwarder_pump(struct forwarder *f)
+struct queue_consumer *forwarder_consumer(struct forwarder *f)
 {
-	return f->pump;
+	return f->consumer;
 }
 
 void forwarder_stop(struct forwarder *f)
 {
 	if (!f)
 		return;
-	pump_stop(f->pump);
+	queue_consumer_stop(f->consumer);
 	kafka_producer_free(f->producer);
 	buf_release(&f->bytes);
-	free(f->parcels);
+	free(f->spans);
 	free(f->messages);
 	free(f->slots);
 	free(f);

@@ -1,4 +1,4 @@
-/* The role `queue` on the event log of this data folder: its segments are the streams. */
+/* The role `queue` on the event log of a data folder: its segments are the streams. */
 #pragma once
 
 #include "queue/checkpoint.h"
@@ -6,19 +6,17 @@
 
 struct queue_log_config {
 	struct event_log *log;                 /* outlives the queue */
-	const struct event_settings *settings; /* for what is kept; likewise */
-	const struct position *read;           /* where to go on */
+	const struct event_settings *settings; /* for retention; likewise */
+	const struct position *read;           /* where to continue */
 	size_t read_count;
-	/* A file that keeps what was committed (checkpoint.h), and what was read in all until now; NULL: the
-	 * consumer keeps it. */
+	/* The checkpoint file, and the counts so far; NULL: the handler stores positions and counts. */
 	const char *checkpoint;
 	struct event_counts counts;
-	/* What earlier boots left is read whole before anything of a later one: so a writer's events come in
-	 * the order of their ids, whichever boot they are of. */
+	/* Reads earlier boots completely before later ones, so that a writer's events come in the order of
+	 * their ids. */
 	bool boots_in_order;
-	/* Before segments are removed: makes sure that what was committed survives power loss. Afterwards:
-	 * their positions need not be kept. */
-	int (*settle)(void *ctx);
+	/* `sync` makes commits durable before segments are removed; `forget` drops their positions after. */
+	int (*sync)(void *ctx);
 	void (*forget)(void *ctx, const uint64_t *segments, size_t count);
 	void *ctx;
 };

@@ -1,5 +1,4 @@
-/* Through which queue events leave this process. For servers, which write to it, and workers, which read it.
- */
+/* The queue of events: servers write to it, workers read it. */
 #pragma once
 
 #include "config/config.h"
@@ -8,7 +7,7 @@ struct queue_settings {
 	char *url;           /* "": the event log itself; kafka://host:port,host:port */
 	char *group;         /* of workers that share the events */
 	char *prefix;        /* of the topics' names */
-	uint64_t partitions; /* of topics that we make */
+	uint64_t partitions; /* of topics that curt creates */
 	char *options;       /* librdkafka's, "name=value,name=value" */
 };
 

@@ -1,4 +1,4 @@
-/* Which Kafka, and which topics of it, by the settings: for the forwarder and the queue. */
+/* The Kafka cluster and topics of the settings, for the forwarder and the queue. */
 #pragma once
 
 #include "client/kafka.h"
@@ -10,5 +10,5 @@ struct topics {
 	char names[WIRE_TOPICS][256];
 };
 
-/* `t` stays where it is. ERR_INVALID. */
+/* `t` must not move. ERR_INVALID. */
 int topics_init(struct topics *t, const struct queue_settings *settings, struct err *e);

@@ -11,12 +11,7 @@ const char *const wire_topic_names[WIRE_TOPICS] = {"impressions", "url-access-ev
 static const char *const kind_names[EVENT_VISIT_KINDS] = {"click", "head", "prefetch", "unknown", "root"};
 static const char *const source_names[EVENT_SOURCES] = {"link", "qr"};
 static const char hex_digits[] = "0123456789abcdef";
-#define WIRE_TALLY "tally" /* the kind of what is no visit */
-
-static bool is_country(const char country[2])
-{
-	return country[0] >= 'A' && country[0] <= 'Z' && country[1] >= 'A' && country[1] <= 'Z';
-}
+#define WIRE_TALLY "tally" /* a kind that is not a visit */
 
 /* Writing */
 
@@ -47,7 +42,7 @@ struct str wire_key(const struct event *ev, char scratch[WIRE_KEY_BYTES_MAX])
 		return ev->impression.id;
 	if (ev->kind == EVENT_VISIT && !event_is_orphan(ev->visit.kind))
 		return str_n(scratch, number_text(ev->visit.link, scratch));
-	/* Nobody adds orphans up, so they are spread: a flood of them is no one partition's. */
+	/* Orphans need not stay together, so a flood of them is spread over the partitions. */
 	size_t len = ev->kind == EVENT_VISIT ? MIN(ev->visit.key.len, (size_t)EVENT_KEY_BYTES_MAX) : 0;
 	scratch[0] = '-';
 	if (len > 0)
@@ -83,7 +78,7 @@ static void put_id(struct buf *out, struct str label, struct event_id id)
 	buf_char(out, '"');
 }
 
-/* Nothing to escape, nothing to check. */
+/* Needs no escaping. */
 static bool is_simple(struct str s)
 {
 	bool simple = true;
@@ -119,7 +114,7 @@ static void put_text(struct buf *out, bool first, struct str name, struct str s)
 	} else if (is_text(s)) {
 		json_out_str(out, s);
 	} else {
-		/* As far as it can be read, and byte for byte. */
+		/* Readable, and byte for byte. */
 		char readable[EVENT_STRING_BYTES_MAX];
 		s.len = MIN(s.len, sizeof(readable));
 		for (size_t i = 0; i < s.len; i++)
@@ -153,7 +148,7 @@ static void visit_encode(struct buf *out, struct event_id id, const struct event
 	put_text(out, false, STR("agent"), texts->agent);
 	put_text(out, false, STR("referrer"), texts->referrer);
 	put_text(out, false, STR("language"), texts->language);
-	if (is_country(v->country))
+	if (event_country_is_valid(v->country))
 		put_text(out, false, STR("country"), str_n(v->country, 2));
 	const uint8_t *a = v->address;
 	if (v->address_len == 3) {
@@ -193,14 +188,13 @@ void wire_encode(struct buf *out, struct event_id id, const struct event *ev, co
 
 /* Reading */
 
-#define SECONDS_BELOW 100000000000LL /* a smaller `ts` of somebody else's is in seconds */
+#define SECONDS_BELOW 100000000000LL /* a smaller `ts` of another program is in seconds */
 enum {
-	FUTURE_MS = 3600 * 1000, /* how far others' clocks may be ahead of Kafka's */
+	FUTURE_MS = 3600 * 1000, /* other programs' clocks may be this far ahead of Kafka's */
 	NAME_BYTES_MAX = 16,
 };
 
-/* Name, and whether it is a number. A text's bytes in hexadecimal, if they are given, come right behind it.
- */
+/* Name, and whether it is a number. The hexadecimal form of a text must follow it in the list. */
 #define FIELD_LIST(FIELD)                               \
 	FIELD(FIELD_EVENT, "eventId", false)            \
 	FIELD(FIELD_TS, "ts", true)                     \
@@ -240,14 +234,14 @@ static const struct {
 #define FIELD_ROW(field, text, is_number) {STR(text), is_number},
     FIELD_LIST(FIELD_ROW)};
 
-/* What stands in an object. */
-struct found {
-	struct str texts[FIELDS]; /* STR_NULL: not there */
+/* The fields of an object. */
+struct wire_fields {
+	struct str texts[FIELDS]; /* STR_NULL: missing */
 	int64_t numbers[FIELDS];
-	const char *wrong; /* NULL: nothing */
+	const char *wrong; /* why it is invalid; NULL: it is valid */
 };
 
-/* Looks from where the last one was found: fields mostly come in the same order. */
+/* Starts after the last field found, as fields mostly come in the same order. */
 static enum field field_of(struct str name, enum field after)
 {
 	enum field f = after;
@@ -259,7 +253,7 @@ static enum field field_of(struct str name, enum field after)
 	return FIELDS;
 }
 
-static void text_take(struct json_in *in, struct wire_message *m, struct found *found, enum field f)
+static void text_take(struct json_in *in, struct wire_message *m, struct wire_fields *found, enum field f)
 {
 	size_t room = sizeof(m->scratch) - m->scratch_used;
 	bool whole;
@@ -277,7 +271,8 @@ static void text_take(struct json_in *in, struct wire_message *m, struct found *
 	found->texts[f] = text;
 }
 
-static void object_take(struct json_in *in, struct wire_message *m, enum field before, struct found *found)
+static void object_take(struct json_in *in, struct wire_message *m, enum field before,
+                        struct wire_fields *found)
 {
 	char scratch[NAME_BYTES_MAX];
 	struct str name;
@@ -298,10 +293,10 @@ static void object_take(struct json_in *in, struct wire_message *m, enum field b
 			text_take(in, m, found, f);
 	}
 	if (!json_in_at_end(in))
-		found->wrong = in->wrong ? in->wrong : "something stands behind it";
+		found->wrong = in->wrong ? in->wrong : "something follows the JSON object";
 }
 
-/* Small digits, as forwarders write them. */
+/* Lower-case digits, as forwarders write them. */
 static bool hex_read(struct str s, size_t from, size_t digits, uint64_t *ret)
 {
 	*ret = 0;
@@ -314,8 +309,7 @@ static bool hex_read(struct str s, size_t from, size_t digits, uint64_t *ret)
 	return true;
 }
 
-/* Only just as a forwarder writes it: any other is somebody's own business, and his event has no id of ours.
- */
+/* Only exactly as forwarders write it. Other programs may use the field for something else. */
 static bool id_read(struct str s, struct event_id *ret)
 {
 	enum { NODE = 0, SEGMENT = 17, POSITION = 34, SHORT = POSITION + 8, LONG = POSITION + 16 };
@@ -326,7 +320,7 @@ static bool id_read(struct str s, struct event_id *ret)
 }
 
 /* The text of a field, byte for byte. */
-static struct str text_of(struct wire_message *m, struct found *found, enum field f, size_t max)
+static struct str text_of(struct wire_message *m, struct wire_fields *found, enum field f, size_t max)
 {
 	struct str hex = found->texts[f + 1], text = found->texts[f];
 	char *to = m->scratch + m->scratch_used;
@@ -342,14 +336,14 @@ static struct str text_of(struct wire_message *m, struct found *found, enum fiel
 	for (size_t i = 0; i < len; i++) {
 		int high = ascii_hex(hex.ptr[2 * i]), low = ascii_hex(hex.ptr[2 * i + 1]);
 		if (high < 0 || low < 0)
-			found->wrong = "one of its texts in hexadecimal is none";
+			found->wrong = "one of its texts in hexadecimal has other characters";
 		to[i] = (char)((unsigned)high << 4 | (unsigned)low);
 	}
 	m->scratch_used += len;
 	return str_n(to, len);
 }
 
-/* Three numbers, each followed by `mark`. */
+/* Parses three numbers, each followed by `mark`. */
 static bool network_take(struct str *s, char mark, unsigned base, unsigned max, unsigned ret[3])
 {
 	for (unsigned i = 0; i < 3; i++) {
@@ -389,7 +383,7 @@ static bool address_read(struct str s, struct event_visit *v)
 	return true;
 }
 
-/* The place of a name in a list; `count` when it is not there. */
+/* The index of a name; `count`: unknown. */
 static unsigned name_find(struct str name, const char *const *names, unsigned count)
 {
 	unsigned i = 0;
@@ -398,7 +392,7 @@ static unsigned name_find(struct str name, const char *const *names, unsigned co
 	return i;
 }
 
-static void visit_make(struct wire_message *m, struct found *found)
+static void visit_make(struct wire_message *m, struct wire_fields *found)
 {
 	struct event_visit *v = &m->event.visit;
 	struct str kind = found->texts[FIELD_KIND], source = found->texts[FIELD_SOURCE];
@@ -423,7 +417,7 @@ static void visit_make(struct wire_message *m, struct found *found)
 	    .referrer = text_of(m, found, FIELD_REFERRER, EVENT_STRING_BYTES_MAX),
 	    .language = text_of(m, found, FIELD_LANGUAGE, EVENT_STRING_BYTES_MAX),
 	};
-	if (country.len == 2 && is_country(country.ptr))
+	if (country.len == 2 && event_country_is_valid(country.ptr))
 		memcpy(v->country, country.ptr, 2);
 	if (v->kind == EVENT_VISIT_KINDS)
 		found->wrong = "its kind is not known";
@@ -436,7 +430,7 @@ static void visit_make(struct wire_message *m, struct found *found)
 		found->wrong = "its address is not a network of 24 or 48 bits";
 }
 
-static void impression_make(struct wire_message *m, int64_t time_ms, struct found *found)
+static void impression_make(struct wire_message *m, int64_t time_ms, struct wire_fields *found)
 {
 	struct event_impression *i = &m->event.impression;
 	m->event.kind = EVENT_IMPRESSION;
@@ -458,13 +452,13 @@ static void impression_make(struct wire_message *m, int64_t time_ms, struct foun
 
 void wire_decode(enum wire_topic topic, struct str value, int64_t time_ms, struct wire_message *ret)
 {
-	struct found found = {.wrong = NULL};
+	struct wire_fields found = {.wrong = NULL};
 	struct json_in in = json_in_begin(value.ptr ? value : STR(""));
 	ret->scratch_used = 0;
 	ret->event.flags = 0;
 	ret->event.length = 0;
 	object_take(&in, ret, topic == WIRE_IMPRESSIONS ? FIELD_DROPPED : FIELDS - 1, &found);
-	/* A forwarder's impressions say when they were received. */
+	/* Only impressions of forwarders have a time of receipt. */
 	ret->has_id = (topic != WIRE_IMPRESSIONS || found.numbers[FIELD_RECEIVED] > 0) &&
 	              id_read(found.texts[FIELD_EVENT], &ret->id);
 	ret->event.position = ret->has_id ? ret->id.position : 0;

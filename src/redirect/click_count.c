@@ -27,14 +27,14 @@ static int totals_read(struct api *api, struct sink_total *totals, size_t n)
 {
 	struct err ignored;
 	/* Nobody waits for a sink that is known to be away, nor in a server that stops. */
-	if (atomic_load(&api->stopping) || (api->stats && pump_trouble(api->stats, &ignored) < 0))
+	if (atomic_load(&api->stopping) || (api->stats && queue_consumer_trouble(api->stats, &ignored) < 0))
 		return ERR_UNAVAILABLE;
 	/* Until the link was found to be limited, a worker may have served it without asking the gate: from
 	 * its cache, in this very turn. When all turns have ended, that is on record. From then on the gate,
 	 * which is not counted yet, lets nobody through; and if its limit is taken away and given again
 	 * meanwhile, its round is over, and this count is not taken. */
 	reclaim_wait();
-	int r = api->stats ? pump_catch_up(api->stats, CATCH_UP_MS) : 0;
+	int r = api->stats ? queue_consumer_catch_up(api->stats, CATCH_UP_MS) : 0;
 	if (r == 0)
 		r = api->sink->ops->clicks(api->sink, totals, n);
 	if (r == 0)

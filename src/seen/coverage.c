@@ -8,33 +8,32 @@
 enum {
 	FIELD_BYTES = 40,
 	RECORD_BYTES = 160,
-	REPEATED_MAX = 100 * 1000 * 1000, /* a lane is not read again from so far back: it is another one */
+	REPEATED_MAX = 100 * 1000 * 1000, /* a partition that goes back further is another one */
 };
 #define ALWAYS_MS (INT64_MIN / 2)
 
 void coverage_release(struct coverage *t)
 {
-	free(t->lanes);
+	free(t->partitions);
 	*t = (struct coverage){0};
 }
 
 int coverage_reply(struct redis_conn *c, enum redis_type type, struct redis_reply *ret, struct err *why)
 {
 	if (redis_read(c, ret) < 0)
-		return err_set(why, ERR_UNAVAILABLE, "the Redis of seen.url does not answer: %s",
-		               redis_why(c));
+		return err_set(why, ERR_UNAVAILABLE, "seen.url: Redis does not answer (%s)", redis_why(c));
 	if (ret->type == REDIS_ERROR)
-		return err_set(why, ERR_UNAVAILABLE, "the Redis of seen.url refuses a command: %.*s",
+		return err_set(why, ERR_UNAVAILABLE, "seen.url: Redis refused a command (%.*s)",
 		               (int)MIN(ret->text.len, (size_t)100), ret->text.ptr);
 	if (ret->type != type)
 		return err_set(why, ERR_UNAVAILABLE,
-		               "the Redis of seen.url gives an answer that was not expected");
+		               "seen.url: unexpected reply from Redis; is it another kind of server?");
 	return 0;
 }
 
 /* Records */
 
-struct record {
+struct coverage_record {
 	unsigned long long offset;
 	long long since_ms, covered_ms;
 	unsigned long long evicted;
@@ -42,10 +41,10 @@ struct record {
 	bool is_there;
 };
 
-static struct record record_read(const struct redis_reply *reply)
+static struct coverage_record record_read(const struct redis_reply *reply)
 {
 	char text[RECORD_BYTES];
-	struct record r = {0};
+	struct coverage_record r = {0};
 	if (reply->type != REDIS_STR || reply->text.len >= sizeof(text))
 		return r;
 	memcpy(text, reply->text.ptr, reply->text.len);
@@ -64,18 +63,11 @@ static struct str record_text(const struct coverage *t, uint64_t offset, int64_t
 	return str_n(out, (size_t)n);
 }
 
-/* Was it written by a server that has lost nothing since, at a time that has come? */
-static bool record_is_good(const struct coverage *t, const struct record *r, int64_t now_ms)
+/* Was it written at the server's present state, and not in the future? */
+static bool record_is_good(const struct coverage *t, const struct coverage_record *r, int64_t now_ms)
 {
 	return r->is_there && strcmp(r->run_id, t->run_id) == 0 && r->evicted == t->evicted &&
 	       r->covered_ms <= now_ms + COVERAGE_SLACK_MS;
-}
-
-static struct str lane_field(const struct seen_batch *b, size_t lane, char out[FIELD_BYTES])
-{
-	int n = snprintf(out, FIELD_BYTES, "%016llx:%llx", (unsigned long long)b->source,
-	                 (unsigned long long)b->lanes[lane].stream);
-	return str_n(out, (size_t)n);
 }
 
 static const struct str beginning_field = STR("beginning");
@@ -102,7 +94,7 @@ static int read_state(struct coverage *t, struct redis_conn *c, struct err *why)
 		return ERR_UNAVAILABLE;
 	struct str id = info_value(info.text, "run_id:");
 	if (id.len == 0 || id.len >= sizeof(t->run_id))
-		return err_set(why, ERR_UNAVAILABLE, "the Redis of seen.url does not tell its run_id");
+		return err_set(why, ERR_UNAVAILABLE, "seen.url: INFO of Redis has no run_id");
 	memcpy(t->run_id, id.ptr, id.len);
 	t->run_id[id.len] = '\0';
 	if (coverage_reply(c, REDIS_STR, &info, why) < 0)
@@ -110,7 +102,7 @@ static int read_state(struct coverage *t, struct redis_conn *c, struct err *why)
 	char number[24] = "";
 	struct str evicted = info_value(info.text, "evicted_keys:");
 	if (evicted.len == 0 || evicted.len >= sizeof(number))
-		return err_set(why, ERR_UNAVAILABLE, "the Redis of seen.url does not tell its evicted_keys");
+		return err_set(why, ERR_UNAVAILABLE, "seen.url: INFO of Redis has no evicted_keys");
 	memcpy(number, evicted.ptr, evicted.len);
 	t->evicted = strtoull(number, NULL, 10);
 	return 0;
@@ -118,23 +110,23 @@ static int read_state(struct coverage *t, struct redis_conn *c, struct err *why)
 
 /* Beginnings */
 
-/* What is found out about lanes that nobody has read before, once for a batch. */
+/* Whether partitions without a record are complete; read once per batch. */
 struct beginning {
 	const struct coverage_config *config;
 	struct redis_conn *conn;
 	struct err *why;
 	int64_t now_ms;
-	struct record noted;
-	enum { BEGINNING_UNASKED, BEGINNING_IS_NOW, BEGINNING_IS_PAST } is;
+	struct coverage_record noted;
+	enum { BEGINNING_UNREAD, BEGINNING_IS_NOW, BEGINNING_IS_PAST } is;
 };
 
-/* Its `since` is the end of the time in which it holds. */
+/* The `since` of the note is the end of its validity. */
 static bool is_noted(const struct coverage *t, const struct beginning *g)
 {
 	return record_is_good(t, &g->noted, g->now_ms) && g->now_ms < g->noted.since_ms;
 }
 
-static int beginning_look(struct beginning *g)
+static int beginning_fetch(struct beginning *g)
 {
 	struct redis_reply reply;
 	redis_write(g->conn, REDIS_ARGS(STR("HMGET"), str_of(g->config->key), beginning_field));
@@ -145,12 +137,12 @@ static int beginning_look(struct beginning *g)
 	return 0;
 }
 
-/* It is noted before anything is counted. So when the sink has something and the note was missing before the
- * sink was asked, it may be there now. */
-static int beginning_ask(const struct coverage *t, struct beginning *g)
+/* The note is written before anything is counted. So if the sink is not empty, and the note was missing
+ * before the sink was queried, another worker may have written it since. */
+static int beginning_read(const struct coverage *t, struct beginning *g)
 {
 	int r = 0;
-	if (g->is != BEGINNING_UNASKED)
+	if (g->is != BEGINNING_UNREAD)
 		return 0;
 	bool is_now = is_noted(t, g);
 	if (!is_now && g->config->sink_is_empty(g->config->ctx) == 1) {
@@ -162,47 +154,47 @@ static int beginning_ask(const struct coverage *t, struct beginning *g)
 		r = coverage_reply(g->conn, REDIS_INT, &reply, g->why);
 		is_now = true;
 	} else if (!is_now) {
-		r = beginning_look(g);
+		r = beginning_fetch(g);
 		is_now = is_noted(t, g);
 	}
 	g->is = is_now ? BEGINNING_IS_NOW : BEGINNING_IS_PAST;
 	return r;
 }
 
-/* Asking */
+/* Reading */
 
 static int by_number(const void *a, const void *b)
 {
-	const struct coverage_lane *x = a, *y = b;
+	const struct coverage_partition *x = a, *y = b;
 	return (x->number > y->number) - (x->number < y->number);
 }
 
-const struct coverage_lane *coverage_lane_find(const struct coverage *t, uint64_t number)
+const struct coverage_partition *coverage_partition_find(const struct coverage *t, uint64_t number)
 {
-	const struct coverage_lane key = {.number = number};
-	return t->count ? bsearch(&key, t->lanes, t->count, sizeof(key), by_number) : NULL;
+	const struct coverage_partition key = {.number = number};
+	return t->count ? bsearch(&key, t->partitions, t->count, sizeof(key), by_number) : NULL;
 }
 
-/* Goes on where the record ends, or begins anew now. */
-static int lane_judge(struct coverage *t, const struct advance *a, const struct record *r,
-                      struct beginning *g, struct coverage_lane *ret)
+/* The partition continues its record, or begins now. */
+static int partition_judge(struct coverage *t, const struct advance *a, const struct coverage_record *r,
+                           struct beginning *g, struct coverage_partition *ret)
 {
-	*ret = (struct coverage_lane){.number = a->stream, .since_ms = g->now_ms + COVERAGE_SLACK_MS};
+	*ret = (struct coverage_partition){.number = a->stream, .since_ms = g->now_ms + COVERAGE_SLACK_MS};
 	if (!r->is_there && a->from == 0) {
-		if (beginning_ask(t, g) < 0)
+		if (beginning_read(t, g) < 0)
 			return ERR_UNAVAILABLE;
-		ret->is_whole = g->is == BEGINNING_IS_NOW;
-		ret->since_ms = ret->is_whole ? ALWAYS_MS : ret->since_ms;
+		ret->is_complete = g->is == BEGINNING_IS_NOW;
+		ret->since_ms = ret->is_complete ? ALWAYS_MS : ret->since_ms;
 		return 0;
 	}
-	ret->is_whole = record_is_good(t, r, g->now_ms) && r->offset >= a->from &&
-	                r->offset - a->from < REPEATED_MAX;
-	ret->since_ms = ret->is_whole ? r->since_ms : ret->since_ms;
-	t->has_gap |= !ret->is_whole;
+	ret->is_complete = record_is_good(t, r, g->now_ms) && r->offset >= a->from &&
+	                   r->offset - a->from < REPEATED_MAX;
+	ret->since_ms = ret->is_complete ? r->since_ms : ret->since_ms;
+	t->has_gap |= !ret->is_complete;
 	return 0;
 }
 
-/* Beside the number that was drawn; 0: there is another one, or none. */
+/* Writes records if `draw` is unchanged; 0: it is not. */
 static const char set_script[] =
     "if redis.call('HGET', KEYS[1], 'draw') ~= ARGV[1] then return 0 end\n"
     "for i = 2, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end\n"
@@ -217,7 +209,7 @@ static void draw_take(struct coverage *t, const struct redis_reply *reply)
 	t->draw[len] = '\0';
 }
 
-/* A number where there is none. Another worker may be faster. */
+/* Creates the number; another worker may be faster. */
 static int draw_make(struct coverage *t, const struct coverage_config *config, struct redis_conn *c,
                      struct err *why)
 {
@@ -234,11 +226,11 @@ static int draw_make(struct coverage *t, const struct coverage_config *config, s
 	return 0;
 }
 
-/* Reads the lanes, or sets them. */
-static int lanes_write(const struct coverage *t, const struct coverage_config *config,
-                       const struct seen_batch *b, struct redis_conn *c, bool is_set)
+/* Sends the command that reads or writes the records. */
+static int partitions_write(const struct coverage *t, const struct coverage_config *config,
+                            const struct seen_batch *b, struct redis_conn *c, bool is_set)
 {
-	size_t n = 0, count = b->lane_count;
+	size_t n = 0, count = b->partition_count;
 	struct str *args = calloc(5 + 2 * count, sizeof(*args));
 	char(*fields)[FIELD_BYTES] = calloc(count + 1, sizeof(*fields));
 	char(*records)[RECORD_BYTES] = calloc(is_set ? count + 1 : 1, sizeof(*records));
@@ -256,10 +248,12 @@ static int lanes_write(const struct coverage *t, const struct coverage_config *c
 		args[n++] = beginning_field;
 	}
 	for (size_t i = 0; has_room && i < count; i++) {
-		args[n++] = lane_field(b, i, fields[i]);
+		snprintf(fields[i], FIELD_BYTES, "%016llx:%llx", (unsigned long long)b->source,
+		         (unsigned long long)b->partitions[i].stream);
+		args[n++] = str_of(fields[i]);
 		if (is_set)
-			args[n++] = record_text(t, b->lanes[i].to,
-			                        coverage_lane_find(t, b->lanes[i].stream)->since_ms,
+			args[n++] = record_text(t, b->partitions[i].to,
+			                        coverage_partition_find(t, b->partitions[i].stream)->since_ms,
 			                        b->now_ms, records[i]);
 	}
 	if (has_room)
@@ -270,15 +264,15 @@ static int lanes_write(const struct coverage *t, const struct coverage_config *c
 	return has_room ? 0 : ERR_NOMEM;
 }
 
-static int lanes_judge(struct coverage *t, const struct seen_batch *b, struct record *records,
-                       struct beginning *g)
+static int partitions_judge(struct coverage *t, const struct seen_batch *b, struct coverage_record *records,
+                            struct beginning *g)
 {
 	struct redis_reply reply;
-	size_t count = b->lane_count;
+	size_t count = b->partition_count;
 	if (coverage_reply(g->conn, REDIS_ARRAY, &reply, g->why) < 0)
 		return ERR_UNAVAILABLE;
 	if (reply.count != count + 2)
-		return err_set(g->why, ERR_UNAVAILABLE, "the Redis of seen.url gives too short an answer");
+		return err_set(g->why, ERR_UNAVAILABLE, "seen.url: Redis sent too short a reply");
 	struct redis_reply one = redis_reply_at(&reply, 0);
 	draw_take(t, &one);
 	for (size_t i = 0; i <= count; i++) {
@@ -289,38 +283,38 @@ static int lanes_judge(struct coverage *t, const struct seen_batch *b, struct re
 	if (r == 0 && !t->draw[0])
 		r = draw_make(t, g->config, g->conn, g->why);
 	for (size_t i = 0; r == 0 && i < count; i++)
-		r = lane_judge(t, &b->lanes[i], &records[i], g, &t->lanes[i]);
+		r = partition_judge(t, &b->partitions[i], &records[i], g, &t->partitions[i]);
 	t->count = r == 0 ? count : 0;
-	qsort(t->lanes, t->count, sizeof(*t->lanes), by_number);
+	qsort(t->partitions, t->count, sizeof(*t->partitions), by_number);
 	return r;
 }
 
-int coverage_ask(struct coverage *t, const struct coverage_config *config, const struct seen_batch *b,
-                 struct redis_conn *c, struct err *why)
+int coverage_read(struct coverage *t, const struct coverage_config *config, const struct seen_batch *b,
+                  struct redis_conn *c, struct err *why)
 {
 	struct beginning g = {.config = config, .conn = c, .why = why, .now_ms = b->now_ms};
 	t->count = 0;
 	t->has_gap = false;
-	struct record *records = calloc(b->lane_count + 1, sizeof(*records));
-	if (!records || !ARRAY_ROOM(t->lanes, t->cap, b->lane_count + 1) ||
-	    lanes_write(t, config, b, c, false) < 0) {
+	struct coverage_record *records = calloc(b->partition_count + 1, sizeof(*records));
+	if (!records || !ARRAY_ROOM(t->partitions, t->cap, b->partition_count + 1) ||
+	    partitions_write(t, config, b, c, false) < 0) {
 		free(records);
 		return err_set(why, ERR_NOMEM, "out of memory");
 	}
 	redis_write(c, REDIS_ARGS(STR("INFO"), STR("server")));
 	redis_write(c, REDIS_ARGS(STR("INFO"), STR("stats")));
-	int r = lanes_judge(t, b, records, &g);
+	int r = partitions_judge(t, b, records, &g);
 	free(records);
 	return r;
 }
 
-/* Telling */
+/* Writing */
 
 int coverage_write(const struct coverage *t, const struct coverage_config *config, const struct seen_batch *b,
                    struct redis_conn *c, struct err *why)
 {
 	struct redis_reply reply;
-	if (lanes_write(t, config, b, c, true) < 0)
+	if (partitions_write(t, config, b, c, true) < 0)
 		return err_set(why, ERR_NOMEM, "out of memory");
 	if (t->has_gap)
 		redis_write(c, REDIS_ARGS(STR("HDEL"), str_of(config->key), beginning_field));

@@ -1,18 +1,24 @@
 /*
- * What a server of the filter was told. What it does not know was never counted only if it was told
- * everything since long enough. So it keeps, for every lane, how far it was told, since when without a gap,
- * when that was, and in which state it was itself: its life (`run_id`: one that was started again, or has
- * taken over from another, may have lost the last of it) and how many keys it has evicted. A lane that is to
- * be read from beyond where the server was told has a gap; one that is read from before that is only read
- * again. A record from the future is of a worker whose clock is ahead, and whose marks are not looked for.
+ * Coverage: which updates a server of the filter has received. A miss is proof only if the server has
+ * received every update for a full window. So the server keeps a record for every partition:
  *
- * A server that is flushed between asking and telling has forgotten what the records would vouch for. So it
- * also keeps a number that was drawn when there was none: records are written only beside the number that
- * was there at the asking.
+ *	offset      up to where it has received updates
+ *	since       since when without a gap
+ *	covered     when the record was written
+ *	evicted     how many keys it had evicted
+ *	run_id      of the server process: one that was restarted, or has replaced another, may have lost
+ *	            updates
  *
- * A lane without a record begins now. But in a new installation, whose sink has nothing, there is nothing to
- * be told; this is noted, for a window, for lanes that get their first impressions when others had theirs,
- * and forgotten when a gap is found.
+ * A partition that is read from after `offset` has a gap; one that is read from before it is only read again.
+ * A record from the future was written by a worker whose clock is ahead, and is not used.
+ *
+ * A server that is flushed between a check and its update has lost what the records vouch for. So it also
+ * keeps a random number (`draw`), created when there is none. Records are written only if the number is the
+ * one that was there at the check.
+ *
+ * A partition without a record begins now. But in a new installation, whose sink is empty, no update can be
+ * missing. This is noted (`beginning`) for one window, for partitions that get their first impressions later
+ * than others, and deleted when a gap is found.
  */
 #pragma once
 
@@ -20,46 +26,46 @@
 #include "seen/seen.h"
 
 enum {
-	COVERAGE_SLACK_MS = 5 * 60 * 1000, /* clocks of servers and workers may differ so much */
+	COVERAGE_SLACK_MS = 5 * 60 * 1000, /* clocks of servers and workers may differ by this */
 	COVERAGE_DRAW_BYTES = 24,
 };
 
 struct coverage_config {
 	const char *key; /* of the hash with the records */
 	uint64_t window_ms;
-	/* 1: the sink could not recall any impression, whichever; 0: it could; or it cannot be asked. */
+	/* 1: the sink has no fingerprint; 0: it has some; or an error. */
 	int (*sink_is_empty)(void *ctx);
 	void *ctx;
 };
 
-/* A lane of the batch that was asked about last. */
-struct coverage_lane {
+/* A partition of the last checked batch. */
+struct coverage_partition {
 	uint64_t number;
-	bool is_whole;    /* there is no gap, as far as we know */
-	int64_t since_ms; /* the first moment from which on the server was told everything */
+	bool is_complete; /* no gap is known */
+	int64_t since_ms; /* the server has received all updates since */
 };
 
 struct coverage {
-	char run_id[48]; /* at the last asking; likewise: */
+	char run_id[48]; /* at the last check; so are the following */
 	uint64_t evicted;
 	char draw[COVERAGE_DRAW_BYTES];
 	bool has_gap;
-	struct coverage_lane *lanes; /* by number */
+	struct coverage_partition *partitions; /* by number */
 	size_t count, cap;
 };
 
 void coverage_release(struct coverage *t);
 
-/* Finds out about the lanes of a batch. ERR_UNAVAILABLE, and why; ERR_NOMEM. */
-int coverage_ask(struct coverage *t, const struct coverage_config *config, const struct seen_batch *b,
-                 struct redis_conn *c, struct err *why);
+/* Reads the coverage of a batch's partitions. ERR_UNAVAILABLE, ERR_NOMEM, with a message. */
+int coverage_read(struct coverage *t, const struct coverage_config *config, const struct seen_batch *b,
+                  struct redis_conn *c, struct err *why);
 
-/* NULL: it is none of the batch's. */
-const struct coverage_lane *coverage_lane_find(const struct coverage *t, uint64_t number);
+/* NULL: not in the batch. */
+const struct coverage_partition *coverage_partition_find(const struct coverage *t, uint64_t number);
 
-/* All of the batch that was asked about last is marked. */
+/* Records that the server has all updates of the last checked batch. */
 int coverage_write(const struct coverage *t, const struct coverage_config *config, const struct seen_batch *b,
                    struct redis_conn *c, struct err *why);
 
-/* Reads a reply of that type. ERR_UNAVAILABLE, and why. */
+/* Reads a reply of that type. ERR_UNAVAILABLE with a message. */
 int coverage_reply(struct redis_conn *c, enum redis_type type, struct redis_reply *ret, struct err *why);

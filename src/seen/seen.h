@@ -1,13 +1,13 @@
 /*
- * The role `seen`: a quick guess at which impressions were counted within the last hours, for sinks that are
- * slow to tell. A filter, never the truth: it is told after the sink has kept an impression, it may forget
- * everything at any time, and it knows when it may have. Backend: Redis (seen_redis.c).
+ * The role `seen`: a fast filter for impressions that were counted within the last hours, for sinks that are
+ * slow to query. The sink has the truth: the filter is updated after a commit, may lose its contents at any
+ * time, and knows when it may have. Backend: Redis (seen_redis.c).
  *
- * Impressions come in lanes: all with the same fingerprint in the same one, in an order that never changes.
- * With each batch goes how far its lanes were read (`struct advance`, which counts impressions or offsets):
- * so the filter notices when marks are missing that it should have got, whoever failed to give them.
+ * Impressions come in partitions: all with the same fingerprint are in one, in an order that never changes. A
+ * batch says how far its partitions were read (`struct advance`, in impressions or offsets). So the filter
+ * notices when updates are missing, whichever process failed to send them.
  *
- * One thread asks and marks. A filter that is away knows nothing; that is no error for whoever asks.
+ * One thread calls `check` and `record`. An unavailable filter answers SEEN_UNKNOWN, which is not an error.
  */
 #pragma once
 
@@ -17,9 +17,9 @@
 enum { SEEN_FINGERPRINT_BYTES = 12 };
 
 enum seen_verdict {
-	SEEN_UNKNOWN,   /* only the sink can tell */
-	SEEN_NEVER,     /* nothing with this fingerprint was counted within the window around it */
-	SEEN_ITSELF,    /* this very event was counted: it is read again */
+	SEEN_UNKNOWN,   /* only the sink knows */
+	SEEN_NEVER,     /* no impression with this fingerprint was counted within the window around it */
+	SEEN_REPLAY,    /* this very event was counted, and is read again */
 	SEEN_DUPLICATE, /* another event with this fingerprint was counted within the window */
 };
 
@@ -27,17 +27,16 @@ struct seen_item {
 	uint8_t fingerprint[SEEN_FINGERPRINT_BYTES];
 	struct event_id event;
 	int64_t received_ms;
-	uint64_t lane;
-	enum seen_verdict verdict; /* out of `ask` */
+	uint64_t partition;
+	enum seen_verdict verdict; /* set by `check` */
 };
 
 struct seen_batch {
-	struct seen_item
-	    *items; /* of those with the same fingerprint, all but one are duplicates when they are marked */
+	struct seen_item *items; /* for `record`: of equal fingerprints, all but one are duplicates */
 	size_t count;
-	uint64_t source;             /* whose lanes these are: */
-	const struct advance *lanes; /* of all items, and perhaps more */
-	size_t lane_count;
+	uint64_t source;                  /* of the partitions: */
+	const struct advance *partitions; /* of all items; there may be more */
+	size_t partition_count;
 	int64_t now_ms;
 };
 
@@ -48,12 +47,12 @@ struct seen {
 struct seen_ops {
 	void (*free)(struct seen *);
 
-	/* Fills in the verdicts. */
-	void (*ask)(struct seen *, struct seen_batch *batch);
+	/* Sets the verdicts. */
+	void (*check)(struct seen *, struct seen_batch *batch);
 
-	/* The batch that was asked about last is in the sink: all of its items that are no duplicates. */
-	void (*mark)(struct seen *, const struct seen_batch *batch);
+	/* Records all items of the last checked batch, except duplicates: the sink has committed them. */
+	void (*record)(struct seen *, const struct seen_batch *batch);
 
-	/* 0, or why the sink is asked instead: a sentence for /readyz. Any thread. */
+	/* 0, or why the sink must be queried instead: a message for /readyz. Any thread. */
 	int (*trouble)(struct seen *, struct err *e);
 };

@@ -1,12 +1,17 @@
 /*
- * The filter on Redis. An impression that was counted is a field of a hash: its fingerprint; the value says
- * when it was received and which event it was. Fingerprints are spread over BUCKETS hashes, so that a batch
- * needs few commands, and each bucket has a new hash in every period of the window and MARGIN_MS; a hash ends
- * two periods later. So a mark lives for one period at least. A bucket lies on the node of the ring that its
- * name belongs to.
+ * The filter on Redis. A counted impression is a field of a hash: the fingerprint is its name, the value has
+ * the time of receipt and a hash of the event's id. Fingerprints are spread over BUCKETS hashes, so that a
+ * batch needs few commands. Each bucket has a new hash in every period of the window plus MARGIN_MS, which
+ * expires two periods later. So an entry lives for at least one period. The name of a bucket selects its node
+ * on the ring.
  *
- * What is not there was never counted if the node was told everything (told.h). It is asked about that last:
- * a server that is flushed meanwhile was told nothing.
+ *	key                               contents
+ *	curt:seen:ID:BUCKET:PERIOD        fingerprint -> 8 bytes time of receipt, 8 bytes hash of the event's
+ *	                                  id
+ *	curt:seen:ID:lanes                the coverage of each partition (coverage.h)
+ *
+ * A missing entry was never counted if the node has received all updates (coverage.h). Coverage is read last:
+ * if the server is flushed in between, it has none.
  */
 #include "base/hash.h"
 #include "client/redis_ring.h"
@@ -18,40 +23,40 @@
 #include <stdlib.h>
 
 enum {
-	MARGIN_MS = 60 * 60 * 1000, /* an event that waited longer is for the sink to judge */
+	MARGIN_MS = 60 * 60 * 1000, /* events that waited longer are left to the sink */
 	BUCKETS = 1024,
-	PERIODS_MAX = 3,  /* that are asked about: this one, the one before, and at its end the next one */
-	PENDING_MAX = 64, /* buckets whose answers are on their way */
+	PERIODS_MAX = 3,  /* that are read: the current, the previous and, at its end, the next one */
+	PENDING_MAX = 64, /* buckets whose replies are pending */
 	PREFIX_BYTES_MAX = 64,
 	KEY_BYTES_MAX = PREFIX_BYTES_MAX + 32,
 	VALUE_BYTES = 16,
 };
 
-struct node {
-	bool answers;             /* at the last asking */
+struct seen_node {
+	bool answers;             /* at the last check */
 	struct coverage coverage; /* then */
-	struct redis_conn *conn;  /* while it is asked */
+	struct redis_conn *conn;  /* during a check */
 };
 
 struct seen_redis {
 	struct seen base;
 	struct redis_ring ring;
 	char prefix[PREFIX_BYTES_MAX];
-	char lanes_key[KEY_BYTES_MAX];
+	char coverage_key[KEY_BYTES_MAX];
 	uint64_t window_ms;
 	struct coverage_config coverage;
-	struct node *nodes;
+	struct seen_node *nodes;
 	uint8_t node_of[BUCKETS];
 	/* The batch by buckets: */
 	uint32_t begins[BUCKETS + 1]; /* of each bucket in `order` */
 	uint32_t *order;              /* numbers of items */
-	bool *has_later;              /* of each item: a later one is known, which must stay */
+	bool *has_later;              /* per item: Redis has a later entry, which must stay */
 	struct str *args;
 	char (*values)[VALUE_BYTES];
-	size_t cap;                 /* items that there is room for */
-	bool is_asked;              /* the batch is sorted in, and may be marked */
-	pthread_mutex_t lock;       /* of what follows */
-	struct err asking, marking; /* what is wrong with it; empty: nothing */
+	size_t cap;                           /* items */
+	bool is_checked;                      /* the batch is sorted, and may be recorded */
+	pthread_mutex_t lock;                 /* guards what follows */
+	struct err check_error, record_error; /* of the last call; empty: none */
 };
 
 static struct seen_redis *self(struct seen *base)
@@ -73,12 +78,6 @@ static int64_t period_of(const struct seen_redis *s, int64_t now_ms)
 	return now_ms / ((int64_t)s->window_ms + MARGIN_MS);
 }
 
-static struct str bucket_name(const struct seen_redis *s, unsigned bucket, char out[KEY_BYTES_MAX])
-{
-	int n = snprintf(out, KEY_BYTES_MAX, "%s%03x", s->prefix, bucket);
-	return str_n(out, (size_t)n);
-}
-
 static struct str bucket_key(const struct seen_redis *s, unsigned bucket, int64_t period,
                              char out[KEY_BYTES_MAX])
 {
@@ -86,7 +85,7 @@ static struct str bucket_key(const struct seen_redis *s, unsigned bucket, int64_
 	return str_n(out, (size_t)n);
 }
 
-/* The periods whose marks may matter now. */
+/* The periods whose entries may matter now. */
 static size_t periods_of(const struct seen_redis *s, int64_t now_ms, int64_t ret[PERIODS_MAX])
 {
 	int64_t now = period_of(s, now_ms), next = period_of(s, now_ms + COVERAGE_SLACK_MS);
@@ -157,7 +156,7 @@ static bool is_later(const struct redis_reply *value, const struct seen_item *it
 	return received_ms > item->received_ms;
 }
 
-/* What a value says about the item; what is further away than the window says nothing. */
+/* The verdict of a value; values further away than the window do not count. */
 static enum seen_verdict judge(const struct seen_redis *s, const struct seen_item *item,
                                const struct redis_reply *value)
 {
@@ -167,7 +166,7 @@ static enum seen_verdict judge(const struct seen_redis *s, const struct seen_ite
 		return SEEN_UNKNOWN;
 	value_of(item, own);
 	if (memcmp(value->text.ptr, own, VALUE_BYTES) == 0)
-		return SEEN_ITSELF;
+		return SEEN_REPLAY;
 	memcpy(&received_ms, value->text.ptr, 8);
 	int64_t apart_ms = received_ms - item->received_ms;
 	uint64_t distance_ms = (uint64_t)(apart_ms > 0 ? apart_ms : -apart_ms);
@@ -187,16 +186,16 @@ static int redis_trouble(struct seen *base, struct err *e)
 {
 	struct seen_redis *s = self(base);
 	pthread_mutex_lock(&s->lock);
-	const char *why = s->asking.text[0] ? s->asking.text : s->marking.text;
-	int r = why[0] ? err_set(e, ERR_UNAVAILABLE, "%s; the sink is asked for duplicates meanwhile", why)
+	const char *why = s->check_error.text[0] ? s->check_error.text : s->record_error.text;
+	int r = why[0] ? err_set(e, ERR_UNAVAILABLE, "%s; the sink is queried for duplicates meanwhile", why)
 	               : 0;
 	pthread_mutex_unlock(&s->lock);
 	return r;
 }
 
-/* Asking */
+/* Checking */
 
-/* What several periods say is added up: one that is the same, or a duplicate, stays so. */
+/* Combines the periods: a verdict of one period stays. */
 static int read_bucket(struct seen_redis *s, struct seen_batch *b, unsigned bucket, struct redis_conn *c,
                        struct err *why)
 {
@@ -204,7 +203,7 @@ static int read_bucket(struct seen_redis *s, struct seen_batch *b, unsigned buck
 	if (coverage_reply(c, REDIS_ARRAY, &reply, why) < 0)
 		return ERR_UNAVAILABLE;
 	if (reply.count != bucket_count(s, bucket))
-		return err_set(why, ERR_UNAVAILABLE, "the Redis of seen.url gives too short an answer");
+		return err_set(why, ERR_UNAVAILABLE, "seen.url: Redis sent too short a reply");
 	for (size_t i = 0; i < reply.count; i++) {
 		uint32_t at = s->order[s->begins[bucket] + i];
 		struct seen_item *item = &b->items[at];
@@ -216,19 +215,18 @@ static int read_bucket(struct seen_redis *s, struct seen_batch *b, unsigned buck
 	return 0;
 }
 
-/* The buckets from `*at` on that lie on the node and have items, as many as are asked about in one go. */
+/* The next buckets of the node that have items, as many as are read in one round trip. */
 static size_t next_buckets(const struct seen_redis *s, size_t node, unsigned *at, unsigned ret[PENDING_MAX])
 {
 	size_t n = 0;
-	for (; *at < BUCKETS && n < PENDING_MAX; ++*at) {
+	for (; *at < BUCKETS && n < PENDING_MAX; ++*at)
 		if (s->node_of[*at] == node && bucket_count(s, *at) > 0)
 			ret[n++] = *at;
-	}
 	return n;
 }
 
-static int ask_buckets(struct seen_redis *s, struct seen_batch *b, size_t node, struct redis_conn *c,
-                       struct err *why)
+static int read_buckets(struct seen_redis *s, struct seen_batch *b, size_t node, struct redis_conn *c,
+                        struct err *why)
 {
 	int64_t periods[PERIODS_MAX];
 	unsigned buckets[PENDING_MAX];
@@ -244,88 +242,77 @@ static int ask_buckets(struct seen_redis *s, struct seen_batch *b, size_t node, 
 				s->args[args++] = print_of(&b->items[s->order[k]]);
 			redis_write(c, s->args, args);
 		}
-		for (size_t i = 0; i < n * period_count; i++) {
+		for (size_t i = 0; i < n * period_count; i++)
 			if (read_bucket(s, b, buckets[i / period_count], c, why) < 0)
 				return ERR_UNAVAILABLE;
-		}
 	}
 	return 0;
 }
 
-static int ask_node(struct seen_redis *s, struct seen_batch *b, size_t node, struct err *why)
-{
-	struct node *n = &s->nodes[node];
-	if (ask_buckets(s, b, node, n->conn, why) < 0)
-		return ERR_UNAVAILABLE;
-	return coverage_ask(&n->coverage, &s->coverage, b, n->conn, why);
-}
-
-/* What the node does not know was never counted, if it was told everything that could matter. One that was
- * received in the future says nothing about when it was. What a node said before it fell silent is forgotten.
- */
+/* A missing entry was never counted, if the node has received all updates that matter. A time of receipt in
+ * the future is not trusted. Verdicts of a node that failed later are dropped. */
 static void conclude(struct seen_redis *s, struct seen_batch *b, size_t node)
 {
-	const struct node *n = &s->nodes[node];
+	const struct seen_node *n = &s->nodes[node];
 	for (size_t i = 0; i < b->count; i++) {
 		struct seen_item *item = &b->items[i];
 		if (s->node_of[bucket_of(item)] != node || (n->answers && item->verdict != SEEN_UNKNOWN))
 			continue;
-		const struct coverage_lane *lane = n->answers ? coverage_lane_find(&n->coverage, item->lane)
-		                                              : NULL;
-		bool never = lane && lane->is_whole &&
-		             item->received_ms - (int64_t)s->window_ms >= lane->since_ms &&
+		const struct coverage_partition *partition =
+		    n->answers ? coverage_partition_find(&n->coverage, item->partition) : NULL;
+		bool never = partition && partition->is_complete &&
+		             item->received_ms - (int64_t)s->window_ms >= partition->since_ms &&
 		             b->now_ms - item->received_ms <= MARGIN_MS &&
 		             item->received_ms - b->now_ms <= COVERAGE_SLACK_MS;
 		item->verdict = never ? SEEN_NEVER : SEEN_UNKNOWN;
 	}
 }
 
-/* A batch without lanes has no impressions. */
-static void redis_seen_ask(struct seen *base, struct seen_batch *b)
+static void redis_seen_check(struct seen *base, struct seen_batch *b)
 {
 	struct seen_redis *s = self(base);
 	struct err trouble = {""};
 	for (size_t i = 0; i < b->count; i++)
 		b->items[i].verdict = SEEN_UNKNOWN;
-	s->is_asked = b->lane_count > 0 && buckets_fill(s, b) == 0;
-	if (!s->is_asked)
+	s->is_checked = b->partition_count > 0 && buckets_fill(s, b) == 0;
+	if (!s->is_checked)
 		return;
 	for (size_t node = 0; node < s->ring.count; node++) {
-		struct node *n = &s->nodes[node];
+		struct seen_node *n = &s->nodes[node];
 		struct err why = {""};
 		n->conn = redis_take(s->ring.nodes[node], &why);
-		n->answers = n->conn && ask_node(s, b, node, &why) == 0;
+		n->answers = n->conn && read_buckets(s, b, node, n->conn, &why) == 0 &&
+		             coverage_read(&n->coverage, &s->coverage, b, n->conn, &why) == 0;
 		redis_return(n->conn);
 		n->conn = NULL;
 		conclude(s, b, node);
 		if (!n->answers)
 			trouble = why;
 	}
-	trouble_set(s, &s->asking, &trouble);
+	trouble_set(s, &s->check_error, &trouble);
 }
 
-/* Marking */
+/* Recording */
 
 static int read_all(struct redis_conn *c, size_t count, struct err *why)
 {
 	struct redis_reply reply;
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < count; i++)
 		if (coverage_reply(c, REDIS_INT, &reply, why) < 0)
 			return ERR_UNAVAILABLE;
-	}
 	return 0;
 }
 
-/* How many commands were written. */
-static size_t write_marks(struct seen_redis *s, const struct seen_batch *b, unsigned bucket,
-                          struct redis_conn *c)
+/* Returns the number of commands sent. */
+static size_t write_bucket(struct seen_redis *s, const struct seen_batch *b, unsigned bucket,
+                           struct redis_conn *c)
 {
 	char key[KEY_BYTES_MAX], life[24];
 	size_t n = 2;
 	for (uint32_t i = s->begins[bucket]; i < s->begins[bucket + 1]; i++) {
 		uint32_t at = s->order[i];
 		const struct seen_item *item = &b->items[at];
-		if (s->has_later[at] || item->verdict == SEEN_DUPLICATE || item->verdict == SEEN_ITSELF)
+		if (s->has_later[at] || item->verdict == SEEN_DUPLICATE || item->verdict == SEEN_REPLAY)
 			continue;
 		value_of(item, s->values[at]);
 		s->args[n++] = print_of(item);
@@ -341,38 +328,38 @@ static size_t write_marks(struct seen_redis *s, const struct seen_batch *b, unsi
 	return 2;
 }
 
-static int mark_items(struct seen_redis *s, const struct seen_batch *b, size_t node, struct redis_conn *c,
-                      struct err *why)
+static int write_items(struct seen_redis *s, const struct seen_batch *b, size_t node, struct redis_conn *c,
+                       struct err *why)
 {
 	unsigned buckets[PENDING_MAX];
 	size_t n;
 	for (unsigned at = 0; (n = next_buckets(s, node, &at, buckets)) > 0;) {
 		size_t waiting = 0;
 		for (size_t i = 0; i < n; i++)
-			waiting += write_marks(s, b, buckets[i], c);
+			waiting += write_bucket(s, b, buckets[i], c);
 		if (read_all(c, waiting, why) < 0)
 			return ERR_UNAVAILABLE;
 	}
 	return 0;
 }
 
-/* A node that did not answer when it was asked is not told of the lanes: what it knows of them is unknown.
- * Nor is one that has not taken all marks: the gap shows the next time. */
-static void redis_seen_mark(struct seen *base, const struct seen_batch *b)
+/* The coverage of a node is not updated if it did not answer the check, as it is unknown, nor if it has not
+ * accepted all entries: the next check finds the gap. */
+static void redis_seen_record(struct seen *base, const struct seen_batch *b)
 {
 	struct seen_redis *s = self(base);
 	struct err trouble = {""};
-	for (size_t node = 0; s->is_asked && node < s->ring.count; node++) {
-		struct node *n = &s->nodes[node];
+	for (size_t node = 0; s->is_checked && node < s->ring.count; node++) {
+		struct seen_node *n = &s->nodes[node];
 		struct err why = {""};
 		struct redis_conn *c = n->answers ? redis_take(s->ring.nodes[node], &why) : NULL;
-		bool well = c && mark_items(s, b, node, c, &why) == 0 &&
+		bool well = c && write_items(s, b, node, c, &why) == 0 &&
 		            coverage_write(&n->coverage, &s->coverage, b, c, &why) == 0;
 		redis_return(c);
 		if (!well && n->answers)
 			trouble = why;
 	}
-	trouble_set(s, &s->marking, &trouble);
+	trouble_set(s, &s->record_error, &trouble);
 }
 
 /* Opening and closing */
@@ -394,8 +381,8 @@ static void redis_seen_free(struct seen *base)
 
 static const struct seen_ops redis_seen_ops = {
     .free = redis_seen_free,
-    .ask = redis_seen_ask,
-    .mark = redis_seen_mark,
+    .check = redis_seen_check,
+    .record = redis_seen_record,
     .trouble = redis_trouble,
 };
 
@@ -404,7 +391,8 @@ static int nodes_make(struct seen_redis *s)
 	s->nodes = calloc(s->ring.count, sizeof(*s->nodes));
 	for (unsigned bucket = 0; bucket < BUCKETS; bucket++) {
 		char name[KEY_BYTES_MAX];
-		s->node_of[bucket] = (uint8_t)redis_ring_find(&s->ring, bucket_name(s, bucket, name));
+		snprintf(name, sizeof(name), "%s%03x", s->prefix, bucket);
+		s->node_of[bucket] = (uint8_t)redis_ring_find(&s->ring, str_of(name));
 	}
 	return s->nodes ? 0 : ERR_NOMEM;
 }
@@ -416,13 +404,13 @@ int seen_redis_open(const struct seen_redis_config *config, struct seen **ret, s
 		return err_set(e, ERR_NOMEM, "out of memory");
 	s->base.ops = &redis_seen_ops;
 	s->window_ms = config->window_ms;
-	s->coverage = (struct coverage_config){.key = s->lanes_key,
+	s->coverage = (struct coverage_config){.key = s->coverage_key,
 	                                       .window_ms = config->window_ms,
 	                                       .sink_is_empty = config->sink_is_empty,
 	                                       .ctx = config->ctx};
 	pthread_mutex_init(&s->lock, NULL);
 	snprintf(s->prefix, sizeof(s->prefix), "curt:seen:%s:", config->installation);
-	snprintf(s->lanes_key, sizeof(s->lanes_key), "%slanes", s->prefix);
+	snprintf(s->coverage_key, sizeof(s->coverage_key), "%slanes", s->prefix);
 	int r = redis_ring_open(str_of(config->urls), &s->ring, e);
 	if (r == 0 && nodes_make(s) < 0)
 		r = err_set(e, ERR_NOMEM, "out of memory");

@@ -228,7 +228,7 @@ int backend_open_rcache(const char *urls, struct store *store, const struct rcac
 static int sink_is_empty(void *ctx)
 {
 	struct sink *sink = ctx;
-	int r = sink->ops->recalls_any(sink);
+	int r = sink->ops->has_fingerprints(sink);
 	return r < 0 ? r : !r;
 }
 
@@ -276,8 +276,7 @@ int backend_open_claim(const struct settings *s, struct store *store, uint64_t i
                        struct key_source **ret, struct err *e)
 {
 	struct key_cipher cipher;
-	int r = key_format_fix(store, (enum key_alphabet)s->links.alphabet, s->links.key_length, &cipher,
-	                          e);
+	int r = key_format_fix(store, (enum key_alphabet)s->links.alphabet, s->links.key_length, &cipher, e);
 	if (r < 0)
 		return r;
 	const struct claim_config config = {

@@ -31,16 +31,16 @@ static bool sink_is_ours(const struct pipeline *p)
 /* Opening */
 
 /* Who keeps how far the log was read. */
-static enum log_keeper keeper_of(const struct pipeline *p)
+static enum checkpoint_owner owner_of(const struct pipeline *p)
 {
 	if (has_kafka(p))
-		return KEEPER_FORWARDER;
-	return p->sink->ops->resume ? KEEPER_SINK : KEEPER_COUNTER;
+		return OWNER_FORWARDER;
+	return p->sink->ops->resume ? OWNER_SINK : OWNER_WORKER;
 }
 
 static int checkpoint_open(struct pipeline *p, struct err *e)
 {
-	const char *file = p->folder ? handover_file(keeper_of(p)) : NULL;
+	const char *file = p->folder ? handover_file(owner_of(p)) : NULL;
 	p->events_path = p->folder ? folder_path(p->folder, "events") : NULL;
 	if ((p->folder && !p->events_path) ||
 	    (file && asprintf(&p->checkpoint_path, "%s/%s", p->events_path, file) < 0)) {
@@ -55,7 +55,7 @@ static int checkpoint_open(struct pipeline *p, struct err *e)
 /* Sinks that can tell duplicates themselves need no filter. */
 static int seen_open(struct pipeline *p, struct err *e)
 {
-	if (!p->sink->ops->recall || !p->settings->serve.seen_url[0])
+	if (!p->sink->ops->find_duplicates || !p->settings->serve.seen_url[0])
 		return 0;
 	return backend_open_seen(p->settings->serve.seen_url, p->store, p->sink, p->settings->sink.seen_ms,
 	                         &p->seen, e);
@@ -112,9 +112,9 @@ int pipeline_resume(void *ctx, uint64_t node, struct arena *arena, struct positi
 	(void)arena;
 	const struct handover_config config = {
 	    .folder = p->events_path,
-	    .keeper = keeper_of(p),
+	    .owner = owner_of(p),
 	    .sink = p->sink,
-	    .sink_is_away = p->sink_is_lazy,
+	    .sink_is_unavailable = p->sink_is_lazy,
 	};
 	int r = p->has_handover ? 0 : checkpoint_handover(&config, node, &p->arena, &p->checkpoint, &e);
 	if (r < 0) {
@@ -138,10 +138,10 @@ int pipeline_counts(struct pipeline *p, uint64_t node, struct event_counts *ret,
 
 /* Queues */
 
-static int log_settle(void *ctx)
+static int log_sync(void *ctx)
 {
 	struct pipeline *p = ctx;
-	return p->checkpoint_path ? 0 : p->sink->ops->settle(p->sink);
+	return p->checkpoint_path || !p->sink->ops->sync ? 0 : p->sink->ops->sync(p->sink);
 }
 
 static void log_forget(void *ctx, const uint64_t *segments, size_t count)
@@ -166,7 +166,7 @@ static int open_local(struct pipeline *p, struct err *e)
 	    .checkpoint = p->checkpoint_path,
 	    .counts = p->checkpoint.counts,
 	    .boots_in_order = has_kafka(p),
-	    .settle = log_settle,
+	    .sync = log_sync,
 	    .forget = log_forget,
 	    .ctx = p,
 	};
@@ -266,30 +266,32 @@ int pipeline_start_worker(struct pipeline *p, const struct pipeline_outlet *outl
 	return start_stats(p, p->remote, outlet, e);
 }
 
-struct pump *pipeline_pump(struct pipeline *p)
+struct queue_consumer *pipeline_pump(struct pipeline *p)
 {
-	return p->forwarder ? forwarder_pump(p->forwarder) : p->stats ? stats_worker_pump(p->stats) : NULL;
+	return p->forwarder ? forwarder_consumer(p->forwarder)
+	       : p->stats   ? stats_worker_consumer(p->stats)
+	                    : NULL;
 }
 
 void pipeline_let_go(struct pipeline *p)
 {
-	if (p->sink && !p->stats && p->sink->ops->let_go)
-		p->sink->ops->let_go(p->sink);
+	if (p->sink && !p->stats && p->sink->ops->cancel)
+		p->sink->ops->cancel(p->sink);
 }
 
 /* What a sink that hangs was given is counted after the next start: nobody waits for it here. */
 static void threads_end(struct pipeline *p)
 {
 	if (p->forwarder)
-		pump_ask_end(forwarder_pump(p->forwarder));
+		queue_consumer_ask_stop(forwarder_consumer(p->forwarder));
 	if (!p->stats)
 		return;
-	pump_ask_end(stats_worker_pump(p->stats));
-	if (pump_wait_end(stats_worker_pump(p->stats), END_MS))
+	queue_consumer_ask_stop(stats_worker_consumer(p->stats));
+	if (queue_consumer_wait_stop(stats_worker_consumer(p->stats), END_MS))
 		return;
 	log_warn("cmd", "the sink does not answer; what it has not taken is counted after the next start");
-	if (p->sink->ops->let_go)
-		p->sink->ops->let_go(p->sink);
+	if (p->sink->ops->cancel)
+		p->sink->ops->cancel(p->sink);
 }
 
 void pipeline_stop(struct pipeline *p)

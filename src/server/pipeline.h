@@ -41,7 +41,7 @@ struct pipeline {
 /* Whose news go where; `publish` may be NULL. */
 struct pipeline_outlet {
 	const char *folder; /* for dead letters */
-	void (*publish)(void *ctx, const struct stats_news *news);
+	void (*publish)(void *ctx, const struct live_batch *news);
 	bool (*is_watched)(void *ctx); /* with it: does anybody want news? */
 	void *ctx;
 };
@@ -64,7 +64,7 @@ int pipeline_start_server(struct pipeline *p, struct event_log *log, const struc
 int pipeline_start_worker(struct pipeline *p, const struct pipeline_outlet *outlet, struct err *e);
 
 /* What reads the log: for whoever waits for it, or asks how it is. */
-struct pump *pipeline_pump(struct pipeline *p);
+struct queue_consumer *pipeline_pump(struct pipeline *p);
 
 /* Questions to the sink end soon, when nobody here writes to it. */
 void pipeline_let_go(struct pipeline *p);

@@ -433,7 +433,7 @@ int server_start(struct server *s, struct err *e)
 void server_stop(struct server *s)
 {
 	atomic_store(&s->api.stopping, true);
-	pump_let_go(s->api.stats);
+	queue_consumer_cancel_waits(s->api.stats);
 	housekeeper_stop(s->housekeeper);
 	for (unsigned i = 0; i < s->worker_count && s->listeners[i]; i++)
 		listener_drain(s->listeners[i], s->settings.serve.drain_ms);

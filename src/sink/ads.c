@@ -10,7 +10,7 @@ static int ad_compare(const void *a, const void *b)
 	return str_order(x->ad, y->ad);
 }
 
-size_t ads_settle(struct ad_count *ads, size_t count)
+size_t ads_merge(struct ad_count *ads, size_t count)
 {
 	size_t kept = 0;
 	qsort(ads, count, sizeof(*ads), ad_compare);
@@ -25,12 +25,12 @@ size_t ads_settle(struct ad_count *ads, size_t count)
 
 /* --- windows --- */
 
-struct splitting {
+struct part_list {
 	struct window_part *parts;
 	size_t count;
 };
 
-static void part_add(struct splitting *s, int level, int64_t from_ms, int64_t to_ms)
+static void part_add(struct part_list *s, int level, int64_t from_ms, int64_t to_ms)
 {
 	if (from_ms >= to_ms)
 		return;
@@ -38,8 +38,8 @@ static void part_add(struct splitting *s, int level, int64_t from_ms, int64_t to
 	s->parts[s->count++] = (struct window_part){.level = level, .from_ms = from_ms, .to_ms = to_ms};
 }
 
-/* In the largest whole buckets, none larger than `level`'s: what is left at both edges is split further. */
-static void split(struct splitting *s, int level, int64_t from_ms, int64_t to_ms)
+/* Splits into the largest whole buckets, up to `level`; the rest at both edges is split further. */
+static void split(struct part_list *s, int level, int64_t from_ms, int64_t to_ms)
 {
 	if (from_ms >= to_ms)
 		return;
@@ -60,7 +60,7 @@ static void split(struct splitting *s, int level, int64_t from_ms, int64_t to_ms
 size_t window_split(const struct window_query *q, int64_t kept_ms, struct window_part ret[WINDOW_PARTS_MAX])
 {
 	const int64_t limit_ms = 1LL << 48;
-	struct splitting s = {.parts = ret};
+	struct part_list s = {.parts = ret};
 	int64_t from_ms = MAX(MIN(q->from_ms, limit_ms) + 1, 0), to_ms = MIN(q->to_ms, limit_ms - 1) + 1;
 	if (from_ms < kept_ms)
 		split(&s, AD_DAY, time_ceil(from_ms, HOUR_MS), time_ceil(MIN(to_ms, kept_ms), HOUR_MS));

@@ -2,8 +2,7 @@
 
 const int64_t cell_level_ms[CELL_LEVELS] = {MINUTE_MS, HOUR_MS, DAY_MS};
 
-/* Days since 1970 from a date, and back, as in the proleptic Gregorian calendar: years are counted from
- * March, so that the leap day is the last. */
+/* Days since 1970 in the proleptic Gregorian calendar. Years start in March, so that the leap day is last. */
 static int64_t days_of_month(int64_t months) /* since January 1970 */
 {
 	int64_t year = 1970 + time_floor(months, 12) / 12, month = months - time_floor(months, 12);
@@ -24,7 +23,7 @@ int64_t step_unit_ms(enum stats_step step)
 	return DAY_MS;
 }
 
-/* The first Monday after 1970-01-01, a Thursday. */
+/* Weeks start on Monday; 1970-01-01 was a Thursday. */
 static int64_t step_offset_ms(enum stats_step step)
 {
 	return step == STEP_WEEK ? 4 * DAY_MS : 0;
@@ -34,7 +33,7 @@ int64_t step_of(enum stats_step step, int64_t ms)
 {
 	if (step == STEP_MONTH) {
 		int64_t days = day_of(ms);
-		/* Never too late near 1970, never more than some months early. */
+		/* A lower bound, at most some months too early. */
 		int64_t guess = days < 0 ? days * 12 / 365 - 2 : days * 12 / 366 - 1;
 		while (days_of_month(guess + 1) <= days)
 			guess++;

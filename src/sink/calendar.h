@@ -1,4 +1,4 @@
-/* Units of time, and the steps of a series, all UTC. Pure functions, for every backend of the role `sink`. */
+/* Units of time and the steps of a series, in UTC. Pure functions for all backends of the role `sink`. */
 #pragma once
 
 #include "sink/sink.h"
@@ -24,14 +24,14 @@ static inline int64_t day_of(int64_t ms)
 	return time_floor(ms, DAY_MS) / DAY_MS;
 }
 
-/* Sinks that fold count visits by these: minutes at first, then by larger ones. */
+/* Sizes of rollup cells. Backends that fold rollups start with minutes and fold them into larger cells. */
 enum cell_level { CELL_MINUTE, CELL_HOUR, CELL_DAY, CELL_LEVELS };
 extern const int64_t cell_level_ms[CELL_LEVELS];
-enum { LINK_ALL = 0, LINK_ORPHANS = -1 }; /* whose cells, beside those of single links */
+enum { LINK_ALL = 0, LINK_ORPHANS = -1 }; /* cells that are not of a single link */
 
-/* The number of the step that a time lies in, and a step's beginning. */
+/* The number of the step that contains a time, and the start of a step. */
 int64_t step_of(enum stats_step step, int64_t ms);
 int64_t step_start_ms(enum stats_step step, int64_t number);
 
-/* The shortest that such a step can be, but a month, which counts as a day. */
+/* The length of a step; for months, a day. */
 int64_t step_unit_ms(enum stats_step step);

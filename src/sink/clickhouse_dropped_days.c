@@ -1,23 +1,18 @@
 /*
- * Days that are dropped, and what they counted (clickhouse_tables.c). Who counts both what is there and what
- * is gone first reads how far the rounds are, asks by that, and reads it again: when a round has gone on
- * meanwhile, the answer may have missed it or counted it twice, and is asked for again.
+ * Dropped days and their sums (clickhouse_tables.c). A query over both rows and sums reads the steps of all
+ * rounds before and after. If a round has advanced in between, its counts may be missing or doubled, and the
+ * query runs again.
  */
 #include "sink/clickhouse_sink.h"
 
 enum { TRIES_MAX = 50 };
 
-static int dropped_days_read(struct sink_clickhouse *s, struct ch_dropped_days *ret)
+static int dropped_days_read(struct sink_clickhouse *s, struct buf *ret)
 {
 	CLEANUP(buf_release) struct buf sql = {0};
 	buf_printf(&sql, "SELECT what, toUInt16(day), round, toUInt8(max(step)), toUInt8(0) FROM day_gone"
 	                 " GROUP BY what, day, round ORDER BY what, day, round");
-	return ch_ask(s, &sql, &ret->answer);
-}
-
-static void dropped_days_release(struct ch_dropped_days *g)
-{
-	buf_release(&g->answer);
+	return ch_select(s, &sql, ret);
 }
 
 bool ch_dropped_is_any(const struct ch_dropped_days *g)
@@ -42,7 +37,7 @@ static struct drop_round take_round(struct row_reader *rows)
 	return round;
 }
 
-void ch_dropped_leave_out_days(const struct ch_dropped_days *g, enum ch_table table, struct buf *sql)
+void ch_dropped_skip_days(const struct ch_dropped_days *g, enum ch_table table, struct buf *sql)
 {
 	struct row_reader rows = row_reader_of(&g->answer);
 	while (row_more(&rows)) {
@@ -52,7 +47,7 @@ void ch_dropped_leave_out_days(const struct ch_dropped_days *g, enum ch_table ta
 	}
 }
 
-void ch_dropped_leave_out_sums(const struct ch_dropped_days *g, enum ch_table table, struct buf *sql)
+void ch_dropped_skip_sums(const struct ch_dropped_days *g, enum ch_table table, struct buf *sql)
 {
 	struct row_reader rows = row_reader_of(&g->answer);
 	while (row_more(&rows)) {
@@ -63,18 +58,18 @@ void ch_dropped_leave_out_sums(const struct ch_dropped_days *g, enum ch_table ta
 	}
 }
 
-int ch_dropped_around(struct sink_clickhouse *s,
-                      int (*ask)(struct sink_clickhouse *, const struct ch_dropped_days *, void *), void *arg)
+int ch_dropped_retry(struct sink_clickhouse *s,
+                     int (*run)(struct sink_clickhouse *, const struct ch_dropped_days *, void *), void *arg)
 {
 	for (int i = 0; i < TRIES_MAX; i++) {
-		CLEANUP(dropped_days_release) struct ch_dropped_days before = {0};
-		CLEANUP(dropped_days_release) struct ch_dropped_days after = {0};
-		int r = dropped_days_read(s, &before) ?: ask(s, &before, arg);
-		if (r < 0 ||
-		    (s->settings.days_ms == 0 && !ch_dropped_is_any(&before))) /* nobody drops days */
+		CLEANUP(buf_release) struct buf before = {0}, after = {0};
+		int r = dropped_days_read(s, &before);
+		const struct ch_dropped_days dropped = {before};
+		r = r ?: run(s, &dropped, arg);
+		if (r < 0 || (s->settings.days_ms == 0 && before.len == 0)) /* days are never dropped */
 			return r;
 		r = dropped_days_read(s, &after);
-		if (r < 0 || str_eq(buf_view(&before.answer), buf_view(&after.answer)))
+		if (r < 0 || str_eq(buf_view(&before), buf_view(&after)))
 			return r;
 	}
 	return ERR_UNAVAILABLE;

@@ -1,14 +1,14 @@
 /*
- * A commit: the batch as rows of the tables, one INSERT for each that has any. `seen` comes before
- * `impression`: an impression that counts must be known for a duplicate's sake, while one that is known and
- * does not count yet is read again. A commit that failed keeps its bytes: when the same come again, the
- * tables that have theirs are left alone, and the queries have the same ids, so that one that still runs is
- * not overtaken by its own repetition.
+ * A commit is one INSERT for each table that gets rows. `seen` comes before `impression`: clickhouse_tables.c
+ * says why.
  *
- * Nobody can tell what became of an INSERT that was not answered in time, so it is sent again. As the next
- * one may take as long, it is given twice the time since the first was sent: a server that needs minutes for
- * a block takes it with the second or third try. Ten minutes are the most; a queue's reader must be allowed
- * to be busy for three times as long (kafka_consumer.c).
+ * The rows of a failed commit are kept. If the next commit has the same rows, it is a retry: it skips tables
+ * that have theirs, and uses the same query ids, so that the server rejects it while the first INSERT runs.
+ *
+ * The outcome of an INSERT that timed out is unknown, so it is sent again. Its timeout is twice the time
+ * since the first attempt, at most ten minutes: a server that needs minutes for a block accepts it at the
+ * second or third attempt. The queue's reader must be allowed to be busy for three times as long
+ * (kafka_consumer.c).
  */
 #include "os/clock.h"
 #include "sink/clickhouse_sink.h"
@@ -49,11 +49,11 @@ static char *put_id(char *out, struct event_id id)
 	return row_put_u64(out, id.position);
 }
 
-/* --- shapes: their columns are the same bytes in every row --- */
+/* --- dimension sets: encoded once, copied into every row --- */
 
 struct packed_sets {
 	struct buf bytes;
-	uint32_t *ends; /* of each; the first begins at 0 */
+	uint32_t *ends; /* of each set; the first begins at 0 */
 };
 
 static void packed_sets_release(struct packed_sets *p)
@@ -123,8 +123,10 @@ static int write_visit(struct clickhouse_rows *rows, const struct sink_batch *b,
 
 static int write_visits(struct clickhouse_rows *rows, const struct sink_batch *b)
 {
+	if (b->visit_count == 0)
+		return 0;
 	CLEANUP(packed_sets_release) struct packed_sets sets = {0};
-	int r = b->visit_count > 0 ? sets_pack(b, &sets) : 0;
+	int r = sets_pack(b, &sets);
 	for (size_t i = 0; r == 0 && i < b->visit_count; i++)
 		r = write_visit(rows, b, &sets, &b->visits[i]);
 	return r;
@@ -211,20 +213,6 @@ static int intake_fill(struct sink_clickhouse *s, const struct sink_batch *b)
 
 /* --- inserting --- */
 
-static bool is_same(const struct ch_intake *a, const struct ch_intake *b)
-{
-	for (size_t i = 0; i < CH_INSERTED; i++)
-		if (!str_eq(buf_view(&a->rows[i].done), buf_view(&b->rows[i].done)))
-			return false;
-	return true;
-}
-
-static int64_t patience_ms(const struct sink_clickhouse *s, int64_t now_ms)
-{
-	int64_t slow_ms = s->slow_since_ms ? now_ms - s->slow_since_ms : 0;
-	return MAX(MIN(2 * slow_ms, INSERT_TIMEOUT_MS_MAX), s->insert_timeout_ms);
-}
-
 static int insert(struct sink_clickhouse *s, enum ch_table table)
 {
 	const struct buf *rows = &s->now.rows[table].done;
@@ -234,12 +222,13 @@ static int insert(struct sink_clickhouse *s, enum ch_table table)
 	snprintf(sql, sizeof(sql), "INSERT INTO %s FORMAT RowBinary", ch_table_names[table]);
 	snprintf(id, sizeof(id), "%s-%llu-%s", s->base_id, (unsigned long long)s->serial,
 	         ch_table_names[table]);
-	int64_t begun_ms = clock_mono_ms();
-	struct clickhouse_call call = {.sql = str_of(sql),
-	                               .rows = rows,
-	                               .settings = s->insert_settings,
-	                               .query_id = id,
-	                               .timeout_ms = patience_ms(s, begun_ms)};
+	int64_t begun_ms = clock_mono_ms(), slow_ms = s->slow_since_ms ? begun_ms - s->slow_since_ms : 0;
+	struct clickhouse_call call = {
+	    .sql = str_of(sql),
+	    .rows = rows,
+	    .settings = s->insert_settings,
+	    .query_id = id,
+	    .timeout_ms = MAX(MIN(2 * slow_ms, INSERT_TIMEOUT_MS_MAX), s->insert_timeout_ms)};
 	int r = clickhouse_run(s->client, &call, NULL, NULL);
 	bool is_late = r == ERR_BUSY || clock_mono_ms() - begun_ms >= call.timeout_ms;
 	if (r < 0 && is_late && s->slow_since_ms == 0)
@@ -255,9 +244,12 @@ int ch_commit(struct sink_clickhouse *s, const struct sink_batch *b)
 	int r = intake_fill(s, b);
 	if (r < 0)
 		return r;
-	if (s->has_failed && is_same(&s->now, &s->failed)) {
+	bool is_retry = s->has_failed;
+	for (size_t i = 0; is_retry && i < CH_INSERTED; i++)
+		is_retry = str_eq(buf_view(&s->now.rows[i].done), buf_view(&s->failed.rows[i].done));
+	if (is_retry) {
 		memcpy(s->now.is_inserted, s->failed.is_inserted, sizeof(s->now.is_inserted));
-	} else { /* a block that was not tried before */
+	} else {
 		s->serial++;
 		s->slow_since_ms = 0;
 	}

@@ -1,23 +1,23 @@
 /*
- * A link's statistics. One SELECT counts the visits by everything that is asked for (steps, kinds, whether it
- * is a bot, dimensions), and adds that up again for each of them apart: so all numbers are of the same
- * moment, no visit is looked at twice, and what travels is what is wanted.
+ * A stats query. One SELECT groups the visits by all requested attributes (step, kind, bot, dimensions), and
+ * an outer one sums the groups up for each attribute. So all numbers are of the same moment, each visit is
+ * read once, and only requested numbers are transferred.
  *
- * Unique visitors are those of whole days. The server gives for each register of the sketch how many
- * different hashes fell to it, and of their lower bits the smallest number, which has the longest run of
- * leading zeros. That is all that a sketch would have kept (sketch.h).
+ * Unique visitors are those of whole days. For each register of a sketch, the server returns the number of
+ * distinct hashes, and the minimum of their lower bits, which has the longest run of leading zeros. A sketch
+ * keeps no more than that (sketch.h).
  */
 #include "sink/clickhouse_sink.h"
 #include "sink/sketch.h"
 #include "sink/tallies.h"
 
 enum { REST_BITS = 20 }; /* of a visitor's hash, below the register's number */
-_Static_assert(SKETCH_REGISTERS == 1 << (32 - REST_BITS), "the register is what is above");
+_Static_assert(SKETCH_REGISTERS == 1 << (32 - REST_BITS), "the upper bits are the register");
 
-/* The part of the answer that a row is of: the totals, or a dimension. */
+/* The column `part`: the row is about totals, or about dimension part - PART_DIM. */
 enum { PART_TOTALS, PART_DIM };
 
-/* --- the question --- */
+/* --- the statement --- */
 
 static void write_dims(const struct stats_query *q, struct buf *sql)
 {
@@ -26,12 +26,12 @@ static void write_dims(const struct stats_query *q, struct buf *sql)
 			buf_printf(sql, ", %s", visit_dim_names[dim]);
 }
 
-static void write_counts(struct buf *sql, const struct ch_merged_days *merged, bool plainly, const void *arg)
+static void write_counts(struct buf *sql, const struct ch_merged_days *merged, bool no_final, const void *arg)
 {
 	const struct tallies *t = arg;
 	const struct stats_query *q = t->q;
 	buf_printf(sql, "SELECT kind, bot != '' AS is_bot, ");
-	/* Where a visit's step begins; months are added up from their days. */
+	/* The start of the visit's step; months are summed up from their days. */
 	long long unit_ms = step_unit_ms(q->step), ahead_ms = q->step == STEP_WEEK ? 3 * DAY_MS : 0;
 	if (q->series)
 		buf_printf(sql, "intDiv(time + %lld, %lld) * %lld - %lld", ahead_ms, unit_ms, unit_ms,
@@ -40,7 +40,7 @@ static void write_counts(struct buf *sql, const struct ch_merged_days *merged, b
 		buf_printf(sql, "toInt64(0)");
 	buf_printf(sql, " AS step");
 	write_dims(q, sql);
-	buf_printf(sql, ", count() AS visits FROM visit%s", plainly ? "" : " FINAL");
+	buf_printf(sql, ", count() AS visits FROM visit%s", no_final ? "" : " FINAL");
 	ch_where_time(sql, t->from_ms, t->to_ms);
 	if (q->link)
 		buf_printf(sql, " AND link = %llu", (unsigned long long)q->link);
@@ -58,12 +58,12 @@ static void write_counts(struct buf *sql, const struct ch_merged_days *merged, b
 		ch_quote(sql, buf_view(&marked));
 		sql->failed |= marked.failed;
 	}
-	ch_merged_days(merged, CH_VISIT, plainly, sql);
+	ch_merged_days(merged, CH_VISIT, no_final, sql);
 	buf_printf(sql, " GROUP BY kind, is_bot, step");
 	write_dims(q, sql);
 }
 
-/* --- the answer --- */
+/* --- the result --- */
 
 static int add_total(const struct tallies *t, int64_t what, uint64_t n)
 {
@@ -100,7 +100,7 @@ static int add_share(const struct stats_query *q, struct stats_share *shares, si
 	return 0;
 }
 
-/* How many rows each dimension has, as many as are wanted. */
+/* Allocates the shares of each wanted dimension. */
 static int shares_count(struct stats_query *q, struct row_reader rows)
 {
 	size_t counts[DIM_COUNT] = {0};
@@ -121,7 +121,7 @@ static int shares_count(struct stats_query *q, struct row_reader rows)
 		if (!q->shares[dim])
 			return ERR_NOMEM;
 	}
-	return ch_end(&rows);
+	return ch_rows_status(&rows);
 }
 
 static int take_answer(const struct tallies *t, const struct buf *answer)
@@ -143,12 +143,12 @@ static int take_answer(const struct tallies *t, const struct buf *answer)
 		}
 		row_end(&rows);
 	}
-	return r ? r : ch_end(&rows);
+	return r ? r : ch_rows_status(&rows);
 }
 
 /* --- visitors --- */
 
-/* Registers as they are when nobody was added yet. */
+/* An empty sketch in the dense form. */
 static void sketch_begin(struct sketch *s)
 {
 	static const uint8_t none[SKETCH_BYTES_MAX];
@@ -159,15 +159,15 @@ static void sketch_begin(struct sketch *s)
 struct visitors {
 	struct sketch sketch;
 	uint32_t day;
-	uint64_t exactly; /* different hashes of that day */
+	uint64_t distinct; /* hashes of that day */
 };
 
 static uint64_t visitors_of_day(const struct visitors *v)
 {
-	return v->exactly <= SKETCH_LIST_MAX ? v->exactly : sketch_estimate(&v->sketch);
+	return v->distinct <= SKETCH_LIST_MAX ? v->distinct : sketch_estimate(&v->sketch);
 }
 
-static int ask_visitors(struct sink_clickhouse *s, const struct tallies *t)
+static int select_visitors(struct sink_clickhouse *s, const struct tallies *t)
 {
 	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
 	buf_printf(
@@ -180,7 +180,7 @@ static int ask_visitors(struct sink_clickhouse *s, const struct tallies *t)
 	if (t->q->link)
 		buf_printf(&sql, " AND link = %llu", (unsigned long long)t->q->link);
 	buf_printf(&sql, " GROUP BY of_day, place ORDER BY of_day");
-	int r = ch_ask(s, &sql, &answer);
+	int r = ch_select(s, &sql, &answer);
 	if (r)
 		return r;
 	struct visitors v = {0};
@@ -194,14 +194,14 @@ static int ask_visitors(struct sink_clickhouse *s, const struct tallies *t)
 		if (day != v.day) {
 			t->q->visitors += visitors_of_day(&v);
 			v.day = day;
-			v.exactly = 0;
+			v.distinct = 0;
 			sketch_begin(&v.sketch);
 		}
-		v.exactly += hashes;
+		v.distinct += hashes;
 		sketch_add(&v.sketch, place << REST_BITS | (rest & ((1U << REST_BITS) - 1)));
 	}
 	t->q->visitors += visitors_of_day(&v);
-	return ch_end(&rows);
+	return ch_rows_status(&rows);
 }
 
 /* --- both --- */
@@ -225,23 +225,20 @@ static void write_all(struct buf *sql, const struct ch_merged_days *merged, cons
 	           VISIT_CLICK, rows_max);
 }
 
-static int ask_all(struct sink_clickhouse *s, const struct tallies *t)
-{
-	CLEANUP(buf_release) struct buf answer = {0};
-	int r = ch_merged_ask(s, write_all, t, &answer) ?: take_answer(t, &answer);
-	return r == 0 && t->q->has_visitors ? ask_visitors(s, t) : r;
-}
-
 int ch_stats(struct sink *base, struct stats_query *q)
 {
+	CLEANUP(buf_release) struct buf answer = {0};
 	struct sink_clickhouse *s = ch_self(base);
 	struct tallies t;
 	int r = tallies_check(q);
 	if (r < 0)
 		return r;
 	r = tallies_begin(&t, q);
-	if (r == 0 && t.from_ms < t.to_ms)
-		r = ask_all(s, &t);
+	if (r == 0 && t.from_ms < t.to_ms) {
+		r = ch_merged_select(s, write_all, &t, &answer) ?: take_answer(&t, &answer);
+		if (r == 0 && q->has_visitors)
+			r = select_visitors(s, &t);
+	}
 	tallies_release(&t);
 	return r;
 }

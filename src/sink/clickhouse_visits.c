@@ -1,7 +1,7 @@
 /*
- * Single visits of a link, newest first: by the minute; within one by their ids, the largest first, so that
- * of one node's log what was recorded last comes first. That order never changes, whatever comes in between.
- * A cursor is the minute and the id of the last one given.
+ * Lists single visits of a link: newest minute first, and within a minute the largest event id first, so that
+ * the last recorded visit of a node comes first. New events do not change the order of others. A cursor is
+ * the minute and the id of the last visit returned.
  */
 #include "sink/clickhouse_sink.h"
 #include "sink/keyed.h"
@@ -9,28 +9,28 @@
 
 #include <sodium.h>
 
-struct cursor {
+struct visit_cursor {
 	uint64_t minute;
 	struct event_id id;
 	uint64_t
-	    check; /* of all that, and of the link: a cursor that never was is refused. It guards nothing. */
+	    check; /* over the above and the link: invalid cursors are refused. Not a security measure. */
 };
 enum {
-	CURSOR_TEXT_BYTES = 2 * sizeof(struct cursor),
+	CURSOR_TEXT_BYTES = 2 * sizeof(struct visit_cursor),
 	VISIT_BYTES_MIN = 8 + 1 + 24 + DIM_COUNT + 5 + 1, /* of a row: all texts are empty */
 };
 
 static const uint8_t cursor_key[SINK_KEY_BYTES] = "curt: a page on";
 
-static struct cursor cursor_make(uint64_t link, uint64_t minute, struct event_id id)
+static struct visit_cursor cursor_make(uint64_t link, uint64_t minute, struct event_id id)
 {
-	struct cursor c = {.minute = minute, .id = id};
+	struct visit_cursor c = {.minute = minute, .id = id};
 	uint64_t what[] = {link, minute, id.node, id.segment, id.position};
 	c.check = keyed_hash(cursor_key, what, sizeof(what));
 	return c;
 }
 
-static struct str cursor_text(struct arena *arena, struct cursor c)
+static struct str cursor_text(struct arena *arena, struct visit_cursor c)
 {
 	char *text = arena_alloc(arena, CURSOR_TEXT_BYTES + 1);
 	if (!text)
@@ -39,29 +39,29 @@ static struct str cursor_text(struct arena *arena, struct cursor c)
 	return str_n(text, CURSOR_TEXT_BYTES);
 }
 
-/* By making it again. */
-static bool cursor_read(struct str text, uint64_t link, struct cursor *ret)
+/* Checks it by encoding it again. */
+static bool cursor_read(struct str text, uint64_t link, struct visit_cursor *ret)
 {
 	char again[CURSOR_TEXT_BYTES + 1];
 	if (text.len != CURSOR_TEXT_BYTES ||
 	    sodium_hex2bin((unsigned char *)ret, sizeof(*ret), text.ptr, text.len, NULL, NULL, NULL) != 0)
 		return false;
-	struct cursor c = cursor_make(link, ret->minute, ret->id);
+	struct visit_cursor c = cursor_make(link, ret->minute, ret->id);
 	sodium_bin2hex(again, sizeof(again), (const unsigned char *)&c, sizeof(c));
 	return str_eq(text, str_n(again, CURSOR_TEXT_BYTES));
 }
 
-/* What a page is taken from; it shrinks to where the page's visits are. */
+/* The range that a page is read from; span_find narrows it to the page's visits. */
 struct span {
 	int64_t from_ms, to_ms;
-	bool goes_on; /* behind the page */
+	bool has_more; /* after the page */
 };
 
-static void write_question(const struct visits_query *q, const struct cursor *from, const struct span *span,
-                           bool merged, struct buf *sql)
+static void write_query(const struct visits_query *q, const struct visit_cursor *from,
+                        const struct span *span, bool with_texts, struct buf *sql)
 {
 	buf_printf(sql, "SELECT time");
-	if (merged) {
+	if (with_texts) {
 		buf_printf(sql, ", kind, node, segment, position");
 		for (int dim = 0; dim < DIM_COUNT; dim++)
 			buf_printf(sql, ", %s", visit_dim_names[dim]);
@@ -79,32 +79,31 @@ static void write_question(const struct visits_query *q, const struct cursor *fr
 	           MINUTE_MS, (unsigned long long)q->limit + 1);
 }
 
-/* Finds out where the page's visits are, by little that is read: so that of all else only that is read whole.
- */
-static int span_find(struct sink_clickhouse *s, const struct visits_query *q, const struct cursor *from,
+/* Narrows the span by reading times only, so that texts are read only for the page. */
+static int span_find(struct sink_clickhouse *s, const struct visits_query *q, const struct visit_cursor *from,
                      struct span *span)
 {
 	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
-	write_question(q, from, span, false, &sql);
-	int r = ch_ask(s, &sql, &answer);
+	write_query(q, from, span, false, &sql);
+	int r = ch_select(s, &sql, &answer);
 	struct row_reader rows = row_reader_of(&answer);
 	*span = (struct span){.from_ms = INT64_MAX, .to_ms = INT64_MIN};
 	for (size_t i = 0; r == 0 && row_more(&rows); i++) {
 		int64_t time_ms = row_i64(&rows);
 		row_end(&rows);
 		if (i == q->limit) {
-			span->goes_on = true;
+			span->has_more = true;
 			break;
 		}
 		span->from_ms = MIN(span->from_ms, time_ms);
 		span->to_ms = MAX(span->to_ms, time_ms + 1);
 	}
-	return r ? r : ch_end(&rows);
+	return r ? r : ch_rows_status(&rows);
 }
 
-/* A visit, and the cursor behind it. */
+/* Reads a visit, and makes its cursor. */
 static int take_visit(struct row_reader *rows, const struct visits_query *q, struct stats_visit *v,
-                      struct cursor *ret)
+                      struct visit_cursor *ret)
 {
 	*v = (struct stats_visit){.time_ms = row_i64(rows), .link = q->link};
 	uint8_t kind = row_u8(rows);
@@ -134,7 +133,7 @@ static int take_visit(struct row_reader *rows, const struct visits_query *q, str
 int ch_visits(struct sink *base, struct visits_query *q)
 {
 	struct sink_clickhouse *s = ch_self(base);
-	struct cursor from = {0};
+	struct visit_cursor from = {0};
 	if (q->limit == 0 || q->link > INT64_MAX ||
 	    (q->cursor.ptr && !cursor_read(q->cursor, q->link, &from)))
 		return ERR_INVALID;
@@ -144,13 +143,13 @@ int ch_visits(struct sink *base, struct visits_query *q)
 	CLEANUP(buf_release) struct buf sql = {0}, answer = {0};
 	int r = span_find(s, q, &from, &span);
 	if (r == 0 && span.from_ms < span.to_ms) {
-		write_question(q, &from, &span, true, &sql);
-		r = ch_ask(s, &sql, &answer);
+		write_query(q, &from, &span, true, &sql);
+		r = ch_select(s, &sql, &answer);
 	}
 	struct row_reader rows = row_reader_of(&answer);
 	if (r)
 		return r;
-	struct cursor last = {0};
+	struct visit_cursor last = {0};
 	size_t room = MIN(q->limit, (size_t)(rows.end - rows.at) / VISIT_BYTES_MIN), count = 0;
 	struct stats_visit *visits = arena_alloc(q->arena, MAX(room, 1) * sizeof(*visits));
 	r = visits ? 0 : ERR_NOMEM;
@@ -158,9 +157,9 @@ int ch_visits(struct sink *base, struct visits_query *q)
 		r = take_visit(&rows, q, &visits[count++], &last);
 	if (r < 0)
 		return r;
-	bool goes_on = (span.goes_on || row_more(&rows)) && count > 0;
-	struct str next = goes_on ? cursor_text(q->arena, last) : STR_NULL;
-	if (goes_on && !next.ptr)
+	bool has_more = (span.has_more || row_more(&rows)) && count > 0;
+	struct str next = has_more ? cursor_text(q->arena, last) : STR_NULL;
+	if (has_more && !next.ptr)
 		return ERR_NOMEM;
 	q->visits = visits;
 	q->count = count;

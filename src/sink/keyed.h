@@ -1,4 +1,4 @@
-/* A hash for what is stored, keyed with a sink's own secret, so that nobody can prepare collisions. */
+/* Hashes keyed with the sink's secret, so that collisions cannot be prepared. They are stored. */
 #pragma once
 
 #include "sink/sink.h"
@@ -16,7 +16,7 @@ static inline uint64_t keyed_hash(const uint8_t key[SINK_KEY_BYTES], const void 
 	return hash;
 }
 
-/* The same for the same batch, and for no other: no two begin and end at the same positions. */
+/* Identifies a batch: no two batches begin and end at the same positions. */
 static inline uint64_t keyed_batch_hash(const uint8_t key[SINK_KEY_BYTES], const struct sink_batch *b)
 {
 	uint64_t sums[3] = {b->visit_count, b->impression_count, (uint64_t)b->now_ms};

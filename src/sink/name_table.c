@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-static struct name *slot_of(const struct name_table *t, uint64_t hash, struct str text)
+static struct name_entry *slot_of(const struct name_table *t, uint64_t hash, struct str text)
 {
 	size_t at = hash & (t->slot_count - 1);
 	while (t->slots[at].id != 0 && !(t->slots[at].hash == hash && str_eq(t->slots[at].text, text)))
@@ -10,9 +10,9 @@ static struct name *slot_of(const struct name_table *t, uint64_t hash, struct st
 	return &t->slots[at];
 }
 
-struct name *name_table_find(const struct name_table *t, uint64_t hash, struct str text)
+struct name_entry *name_table_find(const struct name_table *t, uint64_t hash, struct str text)
 {
-	struct name *n = t->slot_count ? slot_of(t, hash, text) : NULL;
+	struct name_entry *n = t->slot_count ? slot_of(t, hash, text) : NULL;
 	return n && n->id ? n : NULL;
 }
 
@@ -31,11 +31,11 @@ static int table_grow(struct name_table *t)
 	return 0;
 }
 
-int name_table_put(struct name_table *t, struct name name)
+int name_table_put(struct name_table *t, struct name_entry name)
 {
 	if (t->count * 2 >= t->slot_count && table_grow(t) < 0)
 		return ERR_NOMEM;
-	struct name *slot = slot_of(t, name.hash, name.text);
+	struct name_entry *slot = slot_of(t, name.hash, name.text);
 	if (slot->id) {
 		slot->day = MAX(slot->day, name.day);
 		return 0;

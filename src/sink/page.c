@@ -2,7 +2,7 @@
 
 #include <arpa/inet.h>
 
-enum { CURSOR_BYTES = 44 }; /* minute, rank, check: 16, 16 and 12 hexadecimal digits */
+enum { CURSOR_BYTES = 44 }; /* 16 hexadecimal digits for the minute, 16 for the rank, 12 for the check */
 
 static uint64_t check_of(const uint8_t *key, uint64_t link, uint64_t minute, uint64_t rank)
 {
@@ -10,8 +10,8 @@ static uint64_t check_of(const uint8_t *key, uint64_t link, uint64_t minute, uin
 	return keyed_hash(key, what, sizeof(what)) >> 16;
 }
 
-struct str page_cursor(struct arena *arena, const uint8_t key[SINK_KEY_BYTES], uint64_t link,
-                       struct page_from at)
+struct str page_cursor_text(struct arena *arena, const uint8_t key[SINK_KEY_BYTES], uint64_t link,
+                            struct page_cursor at)
 {
 	uint64_t check = check_of(key, link, (uint64_t)at.minute_ms, at.rank);
 	return arena_printf(arena, "%016llx%016llx%012llx", (unsigned long long)at.minute_ms,
@@ -30,9 +30,10 @@ static bool hex_get(const char *text, size_t len, uint64_t *ret)
 	return true;
 }
 
-int page_check(const struct visits_query *q, const uint8_t key[SINK_KEY_BYTES], struct page_from *ret)
+int page_cursor_parse(const struct visits_query *q, const uint8_t key[SINK_KEY_BYTES],
+                      struct page_cursor *ret)
 {
-	*ret = (struct page_from){.minute_ms = INT64_MAX, .rank = UINT64_MAX};
+	*ret = (struct page_cursor){.minute_ms = INT64_MAX, .rank = UINT64_MAX};
 	if (q->limit == 0 || q->link > INT64_MAX)
 		return ERR_INVALID;
 	if (!q->cursor.ptr)

@@ -1,6 +1,6 @@
 /*
- * What pages of single visits have in common in all sinks that keep a secret: a cursor is a link, a minute
- * and a place within it, with a check that says that we made it. Addresses and places as people read them.
+ * Cursors of pages of single visits, for sinks that have a secret, and the text form of addresses and places.
+ * The text of a cursor contains a keyed check, so that only cursors made here are accepted.
  */
 #pragma once
 
@@ -8,22 +8,23 @@
 #include "sink/keyed.h"
 #include "sink/sink.h"
 
-/* Where the next page goes on: behind the last visit of the page before. */
-struct page_from {
+/* The last visit of the previous page: the next page continues after it. */
+struct page_cursor {
 	int64_t minute_ms;
 	uint64_t rank; /* within the minute */
 };
 
 /* STR_NULL when memory ran out. */
-struct str page_cursor(struct arena *arena, const uint8_t key[SINK_KEY_BYTES], uint64_t link,
-                       struct page_from at);
+struct str page_cursor_text(struct arena *arena, const uint8_t key[SINK_KEY_BYTES], uint64_t link,
+                            struct page_cursor at);
 
-/* 0, or ERR_INVALID when the query's cursor never was one of its link, or the query makes no sense. Without a
- * cursor all is before *ret. */
-int page_check(const struct visits_query *q, const uint8_t key[SINK_KEY_BYTES], struct page_from *ret);
+/* Parses the query's cursor; without one, *ret is before the newest visit. ERR_INVALID if it was not made for
+ * this link, or if the query itself is invalid. */
+int page_cursor_parse(const struct visits_query *q, const uint8_t key[SINK_KEY_BYTES],
+                      struct page_cursor *ret);
 
-/* "192.0.2.0/24" of so many bytes; STR_NULL when there are none, or memory ran out. */
+/* "192.0.2.0/24" for 3 or 6 bytes; STR_NULL without an address, or when memory ran out. */
 struct str page_address(struct arena *arena, const uint8_t *bytes, size_t len);
 
-/* "region\ncity" into the two; the parts lie in `place`. */
+/* Splits "region\ncity"; the results point into `place`. */
 void page_place(struct str place, struct stats_visit *to);

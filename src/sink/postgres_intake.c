@@ -1,13 +1,14 @@
 /*
- * A batch is one transaction, in this order:
+ * A batch is one transaction:
  *
- *	1. The streams' positions are locked and compared with where the batch begins. When all are where it
- *ends, it happened before and its answer got lost. When they are elsewhere, somebody else reads the streams.
- *	2. The fingerprints. One unique key decides who counts an impression, also between workers: who comes
- *	   second waits for the first one's end.
- *	3. The rows.
- *	4. The counters, which other workers may wait for.
- *	5. COMMIT. If its answer does not come, the next attempt of the same batch finds out at 1.
+ *	1. Locks the positions of its streams, and compares them with where the batch begins. If all are where
+ *	   it ends, an earlier attempt committed it and the answer got lost. If they are elsewhere, another
+ *	   worker reads the streams.
+ *	2. Inserts the fingerprints. A unique key decides which worker counts an impression: the second one
+ *	   waits until the first has committed or rolled back.
+ *	3. Inserts the rows.
+ *	4. Updates the counters, whose rows other workers may wait for.
+ *	5. COMMIT. If its answer is lost, step 1 of the next attempt finds out.
  */
 #include "sink/postgres_sink.h"
 
@@ -16,20 +17,20 @@
 
 enum { NUMBER_BITS = 20 }; /* visits in one batch */
 
-struct running {
+struct intake_run {
 	struct postgres_intake *in;
 	struct pg_conn *conn;
 	const struct sink_batch *batch;
 	struct arena arena;
-	bool *kept;      /* impressions that count */
+	bool *kept;      /* per impression: it counts */
 	int64_t kept_ms; /* see stats_ad_cell */
 	int64_t batch_number;
 	struct err *e;
 };
 
-static int no_memory(struct running *r)
+static int no_memory(struct intake_run *r)
 {
-	return err_set(r->e, ERR_NOMEM, "memory ran out");
+	return err_set(r->e, ERR_NOMEM, "out of memory");
 }
 
 /* --- positions --- */
@@ -53,39 +54,39 @@ static int advance_compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* In order, as the database has it; once it was asked, those whose position is there, and the others. */
-struct steps {
-	struct advance *known, *fresh;
-	size_t known_count, fresh_count;
+/* Sorted by stream, as signed: those with a position in the database, and the others. */
+struct stream_advances {
+	struct advance *known, *new;
+	size_t known_count, new_count;
 };
 
-static int steps_fence(struct running *r, struct steps *ret)
+static int positions_check(struct intake_run *r, struct stream_advances *ret)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	const struct sink_batch *b = r->batch;
 	size_t count = b->advance_count, done = 0;
-	struct advance *steps = arena_alloc(&r->arena, (3 * count + 1) * sizeof(*steps));
-	if (!steps)
+	struct advance *advances = arena_alloc(&r->arena, (3 * count + 1) * sizeof(*advances));
+	if (!advances)
 		return no_memory(r);
 	if (count > 0) {
-		memcpy(steps, b->advances, count * sizeof(*steps));
-		qsort(steps, count, sizeof(*steps), advance_compare);
+		memcpy(advances, b->advances, count * sizeof(*advances));
+		qsort(advances, count, sizeof(*advances), advance_compare);
 	}
 	struct pg_query lock = pg_query(r->conn, &positions_lock);
 	pg_int(&lock, (int64_t)b->source);
-	PG_FIELDS(&lock, pg_ints, steps, count, stream);
+	PG_FIELDS(&lock, pg_ints, advances, count, stream);
 	int result = postgres_txn_begin(&lock, &rows, r->e);
 	if (result)
 		return result;
-	*ret = (struct steps){.known = steps + count, .fresh = steps + 2 * count};
-	/* The answer's rows are in the order of the streams. */
+	*ret = (struct stream_advances){.known = advances + count, .new = advances + 2 * count};
+	/* The rows have the same order. */
 	const struct advance *wrong = NULL;
 	uint64_t wrong_at = 0;
 	for (size_t i = 0, row = 0; i < count; i++) {
-		const struct advance *a = &steps[i];
+		const struct advance *a = &advances[i];
 		bool found = row < (size_t)rows.rows && (uint64_t)pg_get_int(&rows, (int)row, 0) == a->stream;
 		uint64_t at = found ? (uint64_t)pg_get_int(&rows, (int)row++, 1) : 0;
-		*(found ? &ret->known[ret->known_count++] : &ret->fresh[ret->fresh_count++]) = *a;
+		*(found ? &ret->known[ret->known_count++] : &ret->new[ret->new_count++]) = *a;
 		done += found && at == a->to;
 		if (at != a->from) {
 			wrong = a;
@@ -96,18 +97,18 @@ static int steps_fence(struct running *r, struct steps *ret)
 	if (!wrong || r->in->was_done)
 		return 0;
 	return err_set(r->e, ERR_UNCERTAIN,
-	               "another worker has read stream %llx up to %llu, where this one stands at %llu",
+	               "stream %llx is at position %llu instead of %llu; another worker reads it too",
 	               (unsigned long long)wrong->stream, (unsigned long long)wrong_at,
 	               (unsigned long long)wrong->from);
 }
 
-static void steps_send(struct running *r, const struct pg_statement *statement, const struct advance *steps,
-                       size_t count)
+static void positions_send(struct intake_run *r, const struct pg_statement *statement,
+                           const struct advance *advances, size_t count)
 {
 	struct pg_query q = pg_query(r->conn, statement);
 	pg_int(&q, (int64_t)r->batch->source);
-	PG_FIELDS(&q, pg_ints, steps, count, stream);
-	PG_FIELDS(&q, pg_ints, steps, count, to);
+	PG_FIELDS(&q, pg_ints, advances, count, stream);
+	PG_FIELDS(&q, pg_ints, advances, count, to);
 	pg_send(&q);
 }
 
@@ -116,8 +117,8 @@ static void steps_send(struct running *r, const struct pg_statement *statement, 
 static const struct pg_statement clock_get = {
     "sink_clock_get", "SELECT kept_ms, nextval('stats_batch') FROM stats_clock WHERE id = 1"};
 
-/* What comes back is what counts. When it was counted before, all receptions are kept that another one may
- * still be compared with. */
+/* Returns the fingerprints that count. If one was counted before the window, all times of receipt are kept
+ * that a later impression may be compared with. */
 static const struct pg_statement seen_add = {
     "sink_seen_add",
     "INSERT INTO stats_seen AS s (fingerprint, received_ms)"
@@ -129,11 +130,10 @@ static const struct pg_statement seen_add = {
     " (SELECT 1 FROM unnest(s.before_ms) t WHERE abs(t - excluded.received_ms) < $3::bigint))"
     " RETURNING fingerprint"};
 
-/* An impression of the batch, by its fingerprint. */
 struct seen_row {
 	struct str print;
 	int64_t received_ms;
-	size_t index;
+	size_t index; /* of the impression */
 };
 
 static int print_compare(const void *a, const void *b)
@@ -142,8 +142,8 @@ static int print_compare(const void *a, const void *b)
 	return memcmp(x->print.ptr, y->print.ptr, SINK_FINGERPRINT_BYTES);
 }
 
-/* All of the batch, in order. */
-static struct seen_row *seen_order(struct running *r)
+/* The batch's impressions sorted by fingerprint. */
+static struct seen_row *seen_order(struct intake_run *r)
 {
 	size_t n = r->batch->impression_count;
 	struct seen_row *order = arena_alloc(&r->arena, (n + 1) * sizeof(*order));
@@ -161,8 +161,8 @@ static struct seen_row *seen_order(struct running *r)
 	return order;
 }
 
-/* The answer's rows are some of those that were sent, in their order. */
-static int seen_read(struct running *r, const struct seen_row *order, const struct pg_result *rows)
+/* The result has some of the rows sent, in the same order. */
+static int seen_read(struct intake_run *r, const struct seen_row *order, const struct pg_result *rows)
 {
 	size_t n = r->batch->impression_count, at = 0;
 	for (int row = 0; row < rows->rows; row++) {
@@ -179,15 +179,15 @@ static int seen_read(struct running *r, const struct seen_row *order, const stru
 	return 0;
 }
 
-/* Positions, the clock, and what was seen, in one go. */
-static int claim(struct running *r, const struct steps *s)
+/* Writes positions and fingerprints, and reads the clock, in one round trip. */
+static int claim(struct intake_run *r, const struct stream_advances *s)
 {
 	CLEANUP(pg_result_end) struct pg_result added = {NULL, 0}, clock = {NULL, 0}, seen = {NULL, 0};
 	size_t n = r->batch->impression_count;
 	const struct seen_row *order = seen_order(r);
 	if (!order || !r->kept)
 		return no_memory(r);
-	steps_send(r, &positions_new, s->fresh, s->fresh_count);
+	positions_send(r, &positions_new, s->new, s->new_count);
 	struct pg_query q = pg_query(r->conn, &clock_get);
 	pg_send(&q);
 	if (n > 0) {
@@ -197,7 +197,7 @@ static int claim(struct running *r, const struct steps *s)
 		pg_int(&q, (int64_t)r->in->window_ms);
 		pg_send(&q);
 	}
-	steps_send(r, &positions_move, s->known, s->known_count);
+	positions_send(r, &positions_move, s->known, s->known_count);
 	pg_flush(r->conn);
 	pg_next(r->conn, &added, NULL);
 	pg_next(r->conn, &clock, NULL);
@@ -206,11 +206,11 @@ static int claim(struct running *r, const struct steps *s)
 	int result = pg_sync(r->conn, r->e);
 	if (result != 0)
 		return result;
-	if ((size_t)added.rows != s->fresh_count) /* somebody else began with them at the same time */
+	if ((size_t)added.rows != s->new_count)
 		return err_set(r->e, ERR_BUSY, "another worker has just begun to read the same streams");
 	if (clock.rows != 1)
 		return err_set(r->e, ERR_CORRUPT, "the table stats_clock is empty");
-	/* It lies ahead after the clock was wrong; tidying will move it back. */
+	/* It is in the future after the clock was wrong; retention will move it back. */
 	r->kept_ms = MIN(pg_get_int(&clock, 0, 0), MAX(time_floor(r->batch->now_ms, HOUR_MS), 0));
 	r->batch_number = pg_get_int(&clock, 0, 1);
 	return n > 0 ? seen_read(r, order, &seen) : 0;
@@ -224,7 +224,7 @@ static void text_put(struct pg_copy *copy, const struct sink_batch *b, uint32_t 
 	pg_copy_bytes(copy, text.ptr, text.len);
 }
 
-static int visits_copy(struct running *r)
+static int visits_copy(struct intake_run *r)
 {
 	const struct sink_batch *b = r->batch;
 	struct pg_copy copy;
@@ -258,7 +258,7 @@ static int visits_copy(struct running *r)
 	return pg_copy_end(&copy, r->e);
 }
 
-static int impressions_copy(struct running *r)
+static int impressions_copy(struct intake_run *r)
 {
 	const struct sink_batch *b = r->batch;
 	struct pg_copy copy;
@@ -287,22 +287,22 @@ static int impressions_copy(struct running *r)
 	return pg_copy_end(&copy, r->e);
 }
 
-/* --- the end --- */
+/* --- the transaction --- */
 
 static const struct pg_statement clock_set = {
     "sink_clock_set", "UPDATE stats_clock SET now_ms = $1, received_ms = greatest(received_ms, $2),"
                       " kept_ms = least(kept_ms, $3) WHERE id = 1"};
 
-static int run(struct running *r)
+static int run(struct intake_run *r)
 {
-	struct steps s = {0};
-	int result = steps_fence(r, &s);
+	struct stream_advances s = {0};
+	int result = positions_check(r, &s);
 	if (result != 0 || r->in->was_done)
 		return result;
 	result = claim(r, &s) ?: visits_copy(r) ?: impressions_copy(r);
 	if (result)
 		return result;
-	/* The counters travel with the COMMIT, which is skipped when one of them fails. */
+	/* The counters are sent with the COMMIT, which the server skips if one of them fails. */
 	result = postgres_rollups_put(r->conn, r->batch, r->in->sets, r->e);
 	if (result == 0 && r->batch->impression_count > 0)
 		result = postgres_ads_put(r->conn, r->batch, r->in->ads, r->kept, r->kept_ms);
@@ -324,11 +324,11 @@ static int run(struct running *r)
 
 int postgres_intake_run(struct postgres_intake *in, struct err *e)
 {
-	struct running r = {.in = in, .conn = in->conn, .batch = in->batch, .e = e};
+	struct intake_run r = {.in = in, .conn = in->conn, .batch = in->batch, .e = e};
 	r.kept = arena_zalloc(&r.arena, in->batch->impression_count + 1);
 	int result = run(&r);
-	/* When memory ran out something may be under way; then the connection is closed, which undoes it,
-	 * too. */
+	/* When memory ran out, statements may be under way: then the connection is closed, which rolls
+	 * back. */
 	if ((result != 0 || in->was_done) && result != ERR_NOMEM)
 		postgres_txn_undo(in->conn);
 	arena_release(&r.arena);

@@ -1,9 +1,9 @@
 /*
- * What is remembered is what the database has. When a transaction that gives out numbers fails, nobody knows
- * what it has: then everything is forgotten and looked up again.
+ * Ids of dimension sets and ads. The cache has what the database has. If a transaction that assigns ids
+ * fails, the state of the database is unknown, and the cache is emptied.
  *
- * An ad's row says on which day it was used last, so that its name is not swept meanwhile; so each is looked
- * up once a day at least.
+ * The row of an ad has the day of its last use, which protects its name from being swept. So each used ad is
+ * looked up at least once a day.
  */
 #include "base/buf.h"
 #include "base/grow.h"
@@ -14,7 +14,7 @@
 
 #include <stdlib.h>
 
-enum { REMEMBERED_MAX = 100000, STAGES_MAX = 8 };
+enum { CACHED_MAX = 100000, STAGES_MAX = 8 };
 
 struct postgres_names {
 	uint8_t key[SINK_KEY_BYTES];
@@ -46,10 +46,10 @@ void postgres_names_free(struct postgres_names *n)
 	free(n);
 }
 
-/* --- the database's --- */
+/* --- assigning ids --- */
 
-/* A transaction that gives out numbers. */
-struct giving {
+/* A transaction that assigns ids. */
+struct id_allocation {
 	struct postgres_names *n;
 	struct pg_conn *conn;
 	const struct sink_batch *batch;
@@ -87,10 +87,10 @@ static const struct pg_statement ads_put = {"sink_ads_put",
 
 static int no_memory(struct err *e)
 {
-	return err_set(e, ERR_NOMEM, "memory ran out");
+	return err_set(e, ERR_NOMEM, "out of memory");
 }
 
-static int giving_begin(struct giving *g)
+static int allocation_begin(struct id_allocation *g)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	struct pg_query lock = pg_query(g->conn, &names_lock);
@@ -110,28 +110,28 @@ static int giving_begin(struct giving *g)
 	return 0;
 }
 
-/* --- shapes --- */
+/* --- dimension sets --- */
 
-static struct name set_name(struct postgres_names *n, const struct dimension_set *set)
+static struct name_entry set_name(struct postgres_names *n, const struct dimension_set *set)
 {
 	dimension_set_pack(&n->scratch, set);
 	struct str packed = n->scratch.failed ? STR_NULL : buf_view(&n->scratch);
-	return (struct name){.hash = packed.ptr ? keyed_hash(n->key, packed.ptr, packed.len) : 0,
-	                     .text = packed};
+	return (struct name_entry){.hash = packed.ptr ? keyed_hash(n->key, packed.ptr, packed.len) : 0,
+	                           .text = packed};
 }
 
-/* 0: it is not remembered. */
-static uint32_t set_recall(struct postgres_names *n, const struct dimension_set *set)
+/* 0: not cached. */
+static uint32_t set_find(struct postgres_names *n, const struct dimension_set *set)
 {
-	struct name wanted = set_name(n, set);
-	const struct name *found = wanted.text.ptr ? name_table_find(&n->sets, wanted.hash, wanted.text)
-	                                           : NULL;
+	struct name_entry wanted = set_name(n, set);
+	const struct name_entry *found = wanted.text.ptr ? name_table_find(&n->sets, wanted.hash, wanted.text)
+	                                                 : NULL;
 	return found ? found->id : 0;
 }
 
 static int set_remember(struct postgres_names *n, const struct dimension_set *set, uint32_t id)
 {
-	struct name name = set_name(n, set);
+	struct name_entry name = set_name(n, set);
 	name.id = id;
 	return name.text.ptr ? name_table_put(&n->sets, name) : ERR_NOMEM;
 }
@@ -143,8 +143,8 @@ static void set_read(const struct pg_result *r, int row, int column, struct dime
 		ret->dims[i] = pg_get_text(r, row, column + 1 + i);
 }
 
-/* Looks for those of the batch that are not remembered, as they are, or as they may have to become. */
-static int sets_find(struct giving *g, bool plainer)
+/* Fetches the batch's sets that are not cached, or all their simplified forms. */
+static int sets_fetch(struct id_allocation *g, bool simplified)
 {
 	size_t count = 0;
 	int64_t *hashes = arena_alloc(&g->arena, g->batch->set_count * STAGES_MAX * sizeof(*hashes) + 1);
@@ -152,11 +152,11 @@ static int sets_find(struct giving *g, bool plainer)
 		return no_memory(g->e);
 	for (size_t i = 0; i < g->batch->set_count; i++) {
 		struct dimension_set set = g->batch->sets[i];
-		if (set_recall(g->n, &set) != 0)
+		if (set_find(g->n, &set) != 0)
 			continue;
-		if (!plainer)
+		if (!simplified)
 			hashes[count++] = (int64_t)set_name(g->n, &set).hash;
-		for (size_t stage = 0; plainer && dimension_set_simplify(&set, stage, INT64_MAX, 0);
+		for (size_t stage = 0; simplified && dimension_set_simplify(&set, stage, INT64_MAX, 0);
 		     stage++) {
 			ASSERT(stage < STAGES_MAX);
 			hashes[count++] = (int64_t)set_name(g->n, &set).hash;
@@ -177,12 +177,12 @@ static int sets_find(struct giving *g, bool plainer)
 	return r;
 }
 
-/* The number of a shape: its own, that of a plainer one, or a new one. */
-static int set_number(struct giving *g, struct dimension_set set, uint32_t *ret_id)
+/* The id of a set, of a simplified form, or a new one. */
+static int set_number(struct id_allocation *g, struct dimension_set set, uint32_t *ret_id)
 {
 	size_t stage = 0;
 	do
-		*ret_id = set_recall(g->n, &set);
+		*ret_id = set_find(g->n, &set);
 	while (*ret_id == 0 && dimension_set_simplify(&set, stage++, g->new_sets, (uint64_t)g->last_set));
 	if (*ret_id)
 		return 0;
@@ -197,7 +197,7 @@ static int set_number(struct giving *g, struct dimension_set set, uint32_t *ret_
 	return 0;
 }
 
-static void sets_write(struct giving *g)
+static void sets_write(struct id_allocation *g)
 {
 	if (g->new_row_count == 0)
 		return;
@@ -210,15 +210,15 @@ static void sets_write(struct giving *g)
 	pg_send(&q);
 }
 
-static int sets_give(struct giving *g)
+static int sets_allocate(struct id_allocation *g)
 {
 	size_t count = g->batch->set_count;
 	g->new_rows = arena_alloc(&g->arena, (count + 1) * sizeof(*g->new_rows));
-	int r = g->new_rows ? sets_find(g, false) : no_memory(g->e);
+	int r = g->new_rows ? sets_fetch(g, false) : no_memory(g->e);
 	struct dimension_set any = {.kind = VISIT_CLICK};
 	if (r == 0 &&
 	    dimension_set_simplify(&any, 0, g->new_sets + (int64_t)count, (uint64_t)g->last_set + count))
-		r = sets_find(g, true);
+		r = sets_fetch(g, true);
 	for (size_t i = 0; r == 0 && i < count; i++)
 		r = set_number(g, g->batch->sets[i], &g->n->set_ids[i]);
 	return r;
@@ -231,7 +231,7 @@ static int64_t ad_day(const struct sink_batch *batch, const struct sink_impressi
 	return MAX(day_of(i->time_ms), day_of(batch->now_ms));
 }
 
-static struct name *ad_recall(const struct postgres_names *n, struct str name)
+static struct name_entry *ad_find(const struct postgres_names *n, struct str name)
 {
 	return name_table_find(&n->ads, keyed_hash(n->key, name.ptr, name.len), name);
 }
@@ -239,13 +239,13 @@ static struct name *ad_recall(const struct postgres_names *n, struct str name)
 static int ad_remember(struct postgres_names *n, struct str name, uint32_t id, int64_t day)
 {
 	return name_table_put(
-	    &n->ads, (struct name){
+	    &n->ads, (struct name_entry){
 	                 .hash = keyed_hash(n->key, name.ptr, name.len), .text = name, .id = id, .day = day});
 }
 
-/* Those of the batch that need a number, or whose day has passed; what was remembered of the latter may have
- * been swept. */
-static int ads_find(struct giving *g)
+/* Fetches the batch's ads that are not cached. If a cached one was last used on an earlier day, its name may
+ * have been swept, and the cache is emptied first. */
+static int ads_fetch(struct id_allocation *g)
 {
 	const struct sink_batch *b = g->batch;
 	struct str *names = arena_alloc(&g->arena, (b->impression_count + 1) * sizeof(*names));
@@ -254,13 +254,13 @@ static int ads_find(struct giving *g)
 		return no_memory(g->e);
 	bool stale = false;
 	for (size_t i = 0; i < b->impression_count; i++) {
-		const struct name *known = ad_recall(g->n, b->impressions[i].ad);
+		const struct name_entry *known = ad_find(g->n, b->impressions[i].ad);
 		stale |= known && known->day < ad_day(b, &b->impressions[i]);
 	}
 	if (stale)
 		name_table_forget(&g->n->ads);
 	for (size_t i = 0; i < b->impression_count; i++)
-		if (!ad_recall(g->n, b->impressions[i].ad))
+		if (!ad_find(g->n, b->impressions[i].ad))
 			names[count++] = b->impressions[i].ad;
 	names[count++] = STR(ADS_OTHER);
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
@@ -274,13 +274,13 @@ static int ads_find(struct giving *g)
 	return r;
 }
 
-/* The ad of that name, or a new one, or that of all others. */
-static int ad_number(struct giving *g, struct str name, struct name **ret)
+/* The ad of that name, a new one, or ADS_OTHER. */
+static int ad_number(struct id_allocation *g, struct str name, struct name_entry **ret)
 {
-	*ret = ad_recall(g->n, name);
+	*ret = ad_find(g->n, name);
 	if (!*ret && (g->new_ads >= NEW_ADS_PER_DAY || g->ads >= ADS_MAX)) {
 		name = STR(ADS_OTHER);
-		*ret = ad_recall(g->n, name);
+		*ret = ad_find(g->n, name);
 	}
 	if (*ret)
 		return 0;
@@ -289,12 +289,12 @@ static int ad_number(struct giving *g, struct str name, struct name **ret)
 	g->last_ad++;
 	g->ads++;
 	g->new_ads++;
-	*ret = ad_recall(g->n, name);
+	*ret = ad_find(g->n, name);
 	return 0;
 }
 
-/* Those that are new, or used on a later day. */
-static int ads_write(struct giving *g)
+/* Writes ads that are new, or used on a later day. */
+static int ads_write(struct id_allocation *g)
 {
 	const struct name_table *t = &g->n->ads;
 	struct ad_row {
@@ -305,7 +305,7 @@ static int ads_write(struct giving *g)
 	if (!rows)
 		return no_memory(g->e);
 	for (size_t i = 0; i < t->slot_count; i++) {
-		struct name *ad = &t->slots[i];
+		struct name_entry *ad = &t->slots[i];
 		if (!ad->is_changed)
 			continue;
 		ad->is_changed = false;
@@ -321,12 +321,12 @@ static int ads_write(struct giving *g)
 	return 0;
 }
 
-static int ads_give(struct giving *g)
+static int ads_allocate(struct id_allocation *g)
 {
 	const struct sink_batch *b = g->batch;
-	int r = b->impression_count > 0 ? ads_find(g) : 0;
+	int r = b->impression_count > 0 ? ads_fetch(g) : 0;
 	for (size_t i = 0; r == 0 && i < b->impression_count; i++) {
-		struct name *ad;
+		struct name_entry *ad;
 		r = ad_number(g, b->impressions[i].ad, &ad);
 		if (r != 0)
 			break;
@@ -340,10 +340,10 @@ static int ads_give(struct giving *g)
 
 /* --- both --- */
 
-/* A connection that is given back in the middle of this is closed, and nothing was done. */
-static int give(struct giving *g)
+/* A connection that is returned in the middle of this is closed, which rolls back. */
+static int allocate(struct id_allocation *g)
 {
-	int r = giving_begin(g) ?: sets_give(g) ?: ads_give(g);
+	int r = allocation_begin(g) ?: sets_allocate(g) ?: ads_allocate(g);
 	if (r != 0) {
 		postgres_txn_undo(g->conn);
 		return r;
@@ -358,14 +358,14 @@ static int give(struct giving *g)
 	return postgres_txn_commit(g->conn, g->e);
 }
 
-/* False: some have no number yet. */
-static bool recall_all(struct postgres_names *n, const struct sink_batch *b)
+/* Fills the ids from the cache. False: some are missing. */
+static bool find_all(struct postgres_names *n, const struct sink_batch *b)
 {
 	for (size_t i = 0; i < b->set_count; i++)
-		if ((n->set_ids[i] = set_recall(n, &b->sets[i])) == 0)
+		if ((n->set_ids[i] = set_find(n, &b->sets[i])) == 0)
 			return false;
 	for (size_t i = 0; i < b->impression_count; i++) {
-		const struct name *ad = ad_recall(n, b->impressions[i].ad);
+		const struct name_entry *ad = ad_find(n, b->impressions[i].ad);
 		if (!ad || ad->day < ad_day(b, &b->impressions[i]))
 			return false;
 		n->ad_ids[i] = ad->id;
@@ -381,14 +381,14 @@ int postgres_names_get(struct postgres_names *n, struct pg_conn *c, const struct
 		return no_memory(e);
 	*ret_sets = n->set_ids;
 	*ret_ads = n->ad_ids;
-	if (n->sets.count > REMEMBERED_MAX)
+	if (n->sets.count > CACHED_MAX)
 		name_table_forget(&n->sets);
-	if (n->ads.count > REMEMBERED_MAX)
+	if (n->ads.count > CACHED_MAX)
 		name_table_forget(&n->ads);
-	if (recall_all(n, batch))
+	if (find_all(n, batch))
 		return 0;
-	struct giving g = {.n = n, .conn = c, .batch = batch, .e = e};
-	int r = give(&g);
+	struct id_allocation g = {.n = n, .conn = c, .batch = batch, .e = e};
+	int r = allocate(&g);
 	if (r != 0) {
 		name_table_forget(&n->sets);
 		name_table_forget(&n->ads);
@@ -397,7 +397,7 @@ int postgres_names_get(struct postgres_names *n, struct pg_conn *c, const struct
 	return r;
 }
 
-/* --- for questions --- */
+/* --- queries --- */
 
 static const struct pg_statement sets_by_id = {"sink_shapes_by_id",
                                                "SELECT kind, " DIMENSION_SET_DIMS

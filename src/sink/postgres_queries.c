@@ -1,4 +1,4 @@
-/* Questions but those of postgres_stats.c: single visits, windows of impressions, links by clicks. */
+/* Queries for single visits, windows of impressions, and links by clicks. */
 #include "sink/ads.h"
 #include "sink/postgres_sink.h"
 
@@ -45,7 +45,7 @@ static int visit_fill(const struct pg_result *rows, int row, const struct visits
 	return address.ptr && !ret->address.ptr ? ERR_NOMEM : 0;
 }
 
-/* All but the shapes, whose numbers are in `ids`. */
+/* Fills everything but the dimension sets, whose ids go to `ids`. */
 static int page_fill(const struct pg_result *rows, struct visits_query *q, const uint8_t *key, int64_t *ids)
 {
 	size_t count = MIN((size_t)rows->rows, q->limit);
@@ -57,10 +57,11 @@ static int page_fill(const struct pg_result *rows, struct visits_query *q, const
 	}
 	if (r == 0 && (size_t)rows->rows > count) {
 		int last = (int)count - 1;
-		next = page_cursor(
+		next = page_cursor_text(
 		    q->arena, key, q->link,
-		    (struct page_from){.minute_ms = time_floor(pg_get_int(rows, last, VISIT_TIME), MINUTE_MS),
-		                       .rank = (uint64_t)pg_get_int(rows, last, VISIT_NUMBER)});
+		    (struct page_cursor){
+		        .minute_ms = time_floor(pg_get_int(rows, last, VISIT_TIME), MINUTE_MS),
+		        .rank = (uint64_t)pg_get_int(rows, last, VISIT_NUMBER)});
 		r = next.ptr ? 0 : ERR_NOMEM;
 	}
 	q->next = next;
@@ -69,14 +70,14 @@ static int page_fill(const struct pg_result *rows, struct visits_query *q, const
 }
 
 int postgres_visits_get(struct pg_conn *c, struct visits_query *q, const uint8_t *key,
-                        const struct page_from *from)
+                        const struct page_cursor *from)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
-	struct pg_query ask = pg_query(c, &visits_of);
-	INTS(&ask, q->link, q->from_ms, q->to_ms,
+	struct pg_query query = pg_query(c, &visits_of);
+	INTS(&query, q->link, q->from_ms, q->to_ms,
 	     from->minute_ms == INT64_MAX ? INT64_MAX : from->minute_ms / MINUTE_MS,
 	     MIN(from->rank, (uint64_t)INT64_MAX), (int64_t)MIN(q->limit, (size_t)INT32_MAX) + 1);
-	int r = pg_ask(&ask, &rows, NULL);
+	int r = pg_ask(&query, &rows, NULL);
 	if (r != 0)
 		return r;
 	size_t count = MIN((size_t)rows.rows, q->limit);
@@ -110,7 +111,7 @@ static int ads_read(const struct pg_result *rows, struct window_query *q)
 	for (int row = 0; row < rows->rows; row++) {
 		struct ad_count *ad = &q->ads[q->count++];
 		ad->count = (uint64_t)pg_get_int(rows, row, 1);
-		ad->ad = STR(ADS_OTHER); /* its name was swept */
+		ad->ad = STR(ADS_OTHER); /* if its name was swept */
 		if (!pg_is_null(rows, row, 0) && !text_get(rows, row, 0, q->arena, &ad->ad))
 			return ERR_NOMEM;
 	}
@@ -130,11 +131,11 @@ int postgres_window_get(struct pg_conn *c, struct window_query *q)
 	if (count == 0)
 		return r;
 	for (size_t i = 0; i < count; i++) {
-		struct pg_query ask = pg_query(c, parts[i].level < 0 ? &window_rows : &window_cells);
+		struct pg_query query = pg_query(c, parts[i].level < 0 ? &window_rows : &window_cells);
 		if (parts[i].level >= 0)
-			pg_int(&ask, parts[i].level);
-		INTS(&ask, parts[i].from_ms, parts[i].to_ms);
-		pg_send(&ask);
+			pg_int(&query, parts[i].level);
+		INTS(&query, parts[i].from_ms, parts[i].to_ms);
+		pg_send(&query);
 	}
 	pg_flush(c);
 	for (size_t i = 0; i < count; i++)
@@ -149,7 +150,7 @@ int postgres_window_get(struct pg_conn *c, struct window_query *q)
 		for (size_t i = 0; r == 0 && i < count; i++)
 			r = ads_read(&results[i], q);
 		if (r == 0)
-			q->count = ads_settle(q->ads, q->count);
+			q->count = ads_merge(q->ads, q->count);
 	}
 	for (size_t i = 0; i < count; i++)
 		pg_result_end(&results[i]);
@@ -173,18 +174,18 @@ int postgres_top_links_get(struct pg_conn *c, struct top_links_query *q)
 	q->count = 0;
 	if (q->from_ms >= q->to_ms)
 		return 0;
-	struct pg_query ask = pg_query(c, &links_top);
-	INTS(&ask, day_of(MAX(q->from_ms, -limit_ms)), day_of(time_ceil(MIN(q->to_ms, limit_ms), DAY_MS)),
+	struct pg_query query = pg_query(c, &links_top);
+	INTS(&query, day_of(MAX(q->from_ms, -limit_ms)), day_of(time_ceil(MIN(q->to_ms, limit_ms), DAY_MS)),
 	     MIN(q->limit, (size_t)INT32_MAX));
-	return postgres_rows(&ask, 2, q->arena, &q->links, &q->count, NULL);
+	return postgres_rows(&query, 2, q->arena, &q->links, &q->count, NULL);
 }
 
 int postgres_clicks_get(struct pg_conn *c, struct sink_total *links, size_t n)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
-	struct pg_query ask = pg_query(c, &links_clicks);
-	PG_FIELDS(&ask, pg_ints, links, n, link);
-	int r = pg_ask(&ask, &rows, NULL);
+	struct pg_query query = pg_query(c, &links_clicks);
+	PG_FIELDS(&query, pg_ints, links, n, link);
+	int r = pg_ask(&query, &rows, NULL);
 	if (r != 0)
 		return r;
 	for (size_t i = 0; i < n; i++)

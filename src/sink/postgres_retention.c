@@ -1,7 +1,7 @@
 /*
- * Each step is a transaction of its own and leaves everything right: what leaves a level of rollups is in the
- * next one, or in what has retired. Steps of all kinds take turns: one that always finds something to do
- * holds up none of the others. One worker tidies at a time; for the others there is nothing to do meanwhile.
+ * Each step is a transaction and preserves all counts: cells that leave a level are added to the next level,
+ * or to stats_retired. The kinds of steps take turns, so that none can starve the others. One worker runs
+ * retention at a time; for the others nothing is due meanwhile.
  */
 #include "sink/ads.h"
 #include "sink/postgres_sink.h"
@@ -13,7 +13,7 @@ enum {
 	NAMES_PER_STEP = 1000,
 };
 
-struct step {
+struct postgres_step {
 	struct postgres_retention *retention;
 	struct pg_conn *conn;
 	const struct postgres_layout *layout;
@@ -23,8 +23,8 @@ struct step {
 	struct err *e;
 };
 
-/* Of a statement whose answer is how many rows it was. */
-static int run(struct step *t, struct pg_query *q)
+/* Runs a statement that returns the number of affected rows. */
+static int run(struct postgres_step *t, struct pg_query *q)
 {
 	int64_t count = 0;
 	int r = postgres_find(q, &count, 1, t->e);
@@ -57,8 +57,8 @@ static const struct pg_statement days_drop = {
     "sink_days_drop", "WITH old AS (DELETE FROM stats_day WHERE ctid = ANY(ARRAY(SELECT ctid FROM stats_day"
                       " WHERE day < $1::bigint LIMIT $2::bigint)) RETURNING 1) SELECT count(*) FROM old"};
 
-/* Cells of a level that ended, with the whole of the next level's unit, at least `age_ms` ago. */
-static int cells_move(struct step *t, enum cell_level level, uint64_t age_ms)
+/* Moves cells of a level if the unit of the next level that they are in ended at least `age_ms` ago. */
+static int cells_move(struct postgres_step *t, enum cell_level level, uint64_t age_ms)
 {
 	bool last = level == CELL_DAY;
 	int64_t unit_ms = cell_level_ms[last ? CELL_DAY : level + 1];
@@ -69,34 +69,33 @@ static int cells_move(struct step *t, enum cell_level level, uint64_t age_ms)
 	return run(t, &q);
 }
 
-static int step_fold_minutes(struct step *t)
+static int step_fold_minutes(struct postgres_step *t)
 {
 	return cells_move(t, CELL_MINUTE, t->s->minutes_ms);
 }
 
-static int step_fold_hours(struct step *t)
+static int step_fold_hours(struct postgres_step *t)
 {
 	return cells_move(t, CELL_HOUR, t->s->hours_ms);
 }
 
-static int step_drop_cells(struct step *t)
+static int step_drop_cells(struct postgres_step *t)
 {
 	return t->s->days_ms > 0 ? cells_move(t, CELL_DAY, t->s->days_ms) : 0;
 }
 
-static int step_drop_days(struct step *t)
+static int step_drop_days(struct postgres_step *t)
 {
 	if (t->s->days_ms == 0)
 		return 0;
 	struct pg_query q = pg_query(t->conn, &days_drop);
-	pg_int(&q, day_of(t->now_ms - (int64_t)t->s->days_ms)); /* that day is not over by then */
-	pg_int(&q, ROWS_PER_STEP);
+	INTS(&q, day_of(t->now_ms - (int64_t)t->s->days_ms), ROWS_PER_STEP); /* whole expired days */
 	return run(t, &q);
 }
 
 /* --- rows --- */
 
-/* Single rows: those of days that have no partition, and those of the future that were recorded long ago. */
+/* Deletes rows of days without a partition, and rows of the future that were recorded long ago. */
 static const struct pg_statement visits_drop = {
     "sink_visits_drop",
     "WITH old AS (DELETE FROM stats_visit_rest WHERE ctid = ANY(ARRAY(SELECT ctid FROM stats_visit_rest WHERE"
@@ -112,7 +111,7 @@ static const struct pg_statement impressions_drop = {
     " stats_impression_rest WHERE received_ms < $1::bigint LIMIT $2::bigint)) RETURNING 1)"
     " SELECT count(*) FROM old"};
 
-static int step_drop_visits(struct step *t)
+static int step_drop_visits(struct postgres_step *t)
 {
 	int64_t before_ms = time_floor(t->now_ms - (int64_t)t->s->visits_ms, DAY_MS);
 	int r = postgres_day_drop(t->conn, t->layout, ROWS_VISITS, before_ms, &t->did, t->e);
@@ -145,18 +144,18 @@ static const struct pg_statement ad_days_retire = {
 static const struct pg_statement ad_day_oldest = {"sink_ad_day_oldest",
                                                   "SELECT min(start_ms) FROM stats_ad_cell WHERE level = 3"};
 
-/* INT64_MAX: there is none. */
-static int oldest_ask(struct step *t, const struct pg_statement *statement, int64_t *ret_ms)
+/* INT64_MAX: none. */
+static int oldest_ask(struct postgres_step *t, const struct pg_statement *statement, int64_t *ret_ms)
 {
 	struct pg_query q = pg_query(t->conn, statement);
 	*ret_ms = INT64_MAX;
 	return postgres_find(&q, ret_ms, 1, t->e);
 }
 
-/* From here on nobody asks for seconds, minutes and rows before; then they can go. Where it lies too far
- * ahead (the clock was wrong, or the setting is new), it goes back to where everything is still there:
- * nothing is missing behind the oldest minute. */
-static int step_move_kept(struct step *t)
+/* Advances kept_ms: from then on, queries use no seconds, minutes and rows before it, and they can be
+ * dropped. If it is too far ahead (the clock was wrong, or the setting has changed), it goes back to where
+ * all data is still present: nothing is missing after the oldest minute. */
+static int step_move_kept(struct postgres_step *t)
 {
 	int64_t due_ms = MAX(time_floor(t->now_ms - (int64_t)t->s->impressions_ms, HOUR_MS), 0);
 	int64_t kept_ms = MAX(t->kept_ms, due_ms), oldest_ms = INT64_MAX;
@@ -174,7 +173,7 @@ static int step_move_kept(struct step *t)
 	return run(t, &q);
 }
 
-static int step_drop_impressions(struct step *t)
+static int step_drop_impressions(struct postgres_step *t)
 {
 	int64_t before_ms = time_floor(t->kept_ms, DAY_MS);
 	int r = postgres_day_drop(t->conn, t->layout, ROWS_IMPRESSIONS, before_ms, &t->did, t->e);
@@ -185,15 +184,15 @@ static int step_drop_impressions(struct step *t)
 	return run(t, &q);
 }
 
-static int step_drop_ad_cells(struct step *t)
+static int step_drop_ad_cells(struct postgres_step *t)
 {
 	struct pg_query q = pg_query(t->conn, &ad_cells_drop);
 	INTS(&q, t->kept_ms, ROWS_PER_STEP);
 	return run(t, &q);
 }
 
-/* A day goes with its hours, and its count retires. */
-static int step_drop_ad_days(struct step *t)
+/* Drops a day with its hours, and retires its count. */
+static int step_drop_ad_days(struct postgres_step *t)
 {
 	int64_t oldest_ms;
 	if (t->s->days_ms == 0)
@@ -208,7 +207,7 @@ static int step_drop_ad_days(struct step *t)
 
 /* --- names and fingerprints --- */
 
-/* Some at a time, by rising number: how many there were, how many went, and the last one. */
+/* Sweeps some ads by rising id: returns how many were examined, and the last one. */
 static const struct pg_statement ads_sweep = {
     "sink_ads_sweep",
     "WITH few AS (SELECT id FROM stats_ad WHERE id > $1::bigint ORDER BY id LIMIT $2::bigint), gone AS ("
@@ -222,11 +221,12 @@ static const struct pg_statement seen_drop = {
                       " WHERE received_ms <= $1::bigint LIMIT $2::bigint)) RETURNING 1)"
                       " SELECT count(*) FROM old"};
 
-/* Once a day. Every impression is in its day's cell: before the oldest one nobody counts anything. */
-static int step_sweep_ads(struct step *t)
+/* Once a day. Every impression is counted in its day's cell: no count refers to a name last used before the
+ * oldest day. */
+static int step_sweep_ads(struct postgres_step *t)
 {
 	struct postgres_retention *retention = t->retention;
-	int64_t oldest_ms, few[2] = {0}; /* how many there were, and the last one */
+	int64_t oldest_ms, few[2] = {0}; /* how many were examined, and the last one */
 	if (retention->ads_day == day_of(t->now_ms))
 		return 0;
 	int r = oldest_ask(t, &ad_day_oldest, &oldest_ms);
@@ -246,7 +246,7 @@ static int step_sweep_ads(struct step *t)
 	return 0;
 }
 
-static int step_drop_seen(struct step *t)
+static int step_drop_seen(struct postgres_step *t)
 {
 	int64_t newest_ms = MIN(t->received_ms, t->now_ms);
 	struct pg_query q = pg_query(t->conn, &seen_drop);
@@ -256,7 +256,7 @@ static int step_drop_seen(struct step *t)
 
 /* --- turns --- */
 
-static int (*const steps[])(struct step *) = {
+static int (*const steps[])(struct postgres_step *) = {
     step_move_kept,    step_drop_impressions, step_drop_ad_cells, step_fold_minutes,
     step_fold_hours,   step_drop_visits,      step_drop_cells,    step_drop_days,
     step_drop_ad_days, step_sweep_ads,        step_drop_seen,
@@ -264,12 +264,13 @@ static int (*const steps[])(struct step *) = {
 
 /* The number is "curT". */
 static const struct pg_statement retention_lock = {
-    "sink_tidy_lock", "SELECT pg_try_advisory_xact_lock(1668641364, n.oid::int), c.now_ms, c.received_ms,"
-                      " c.kept_ms FROM pg_namespace n, stats_clock c WHERE n.nspname = current_schema()"
-                      " AND c.id = 1"};
+    "sink_retention_lock",
+    "SELECT pg_try_advisory_xact_lock(1668641364, n.oid::int), c.now_ms, c.received_ms,"
+    " c.kept_ms FROM pg_namespace n, stats_clock c WHERE n.nspname = current_schema()"
+    " AND c.id = 1"};
 
-/* *ret_turn: it is ours, and there was a commit. */
-static int turn_begin(struct step *t, int64_t now_ms, bool *ret_turn)
+/* *ret_turn: this worker has the lock, and there was a commit. */
+static int turn_begin(struct postgres_step *t, int64_t now_ms, bool *ret_turn)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
 	struct pg_query lock = pg_query(t->conn, &retention_lock);
@@ -285,22 +286,22 @@ static int turn_begin(struct step *t, int64_t now_ms, bool *ret_turn)
 	return 0;
 }
 
-/* The partitions of today and of the next day. */
-static int days_ahead(const struct step *t)
+/* Creates the partitions of today and tomorrow. */
+static int days_ahead(const struct postgres_step *t)
 {
 	int64_t today = day_of(t->now_ms);
 	int r = 0;
 	for (int table = 0; table < ROW_TABLES; table++)
 		for (int64_t day = today; r == 0 && day <= today + 1; day++)
 			r = postgres_day_make(t->conn, t->layout, (enum row_table)table, day, t->e);
-	return r == ERR_BUSY ? 0 : r; /* next time */
+	return r == ERR_BUSY ? 0 : r; /* busy: try again later */
 }
 
 int postgres_retention_step(struct postgres_retention *retention, struct pg_conn *c,
                             const struct postgres_layout *l, const struct sink_settings *s, int64_t now_ms,
                             struct err *e)
 {
-	struct step t = {.retention = retention, .conn = c, .layout = l, .s = s, .e = e};
+	struct postgres_step t = {.retention = retention, .conn = c, .layout = l, .s = s, .e = e};
 	bool turn = false;
 	int r = turn_begin(&t, now_ms, &turn);
 	for (size_t i = 0; r == 0 && turn && !t.did && i < ARRAY_LEN(steps); i++) {

@@ -1,8 +1,8 @@
 /*
- * Counters. A batch's visits are counted in memory first, so that each row is written once for all of them.
+ * Counters. A batch's visits are counted in memory first, so that each row is written once per batch.
  *
- * Rows that all workers write (all links together, the books) come last, and the sketches of visitors are
- * read where their rows are locked: between there and the COMMIT other workers wait.
+ * Rows that all workers write (all links together, tallies) come last, and sketches of visitors are read when
+ * their rows are locked: other workers wait from there until the COMMIT.
  */
 #include "sink/ads.h"
 #include "sink/dimension_set.h"
@@ -13,7 +13,7 @@
 
 /* --- counting in memory --- */
 
-/* So many of this (a, b, c); b and c as the table has them. */
+/* A counter with a key of three columns. */
 struct tally {
 	int64_t a, b, c;
 	int64_t count;
@@ -34,7 +34,7 @@ static int tally_compare(const void *x, const void *y)
 	return p->c < q->c ? -1 : p->c > q->c;
 }
 
-/* Puts them in order and joins equal ones. */
+/* Sorts, and adds up equal keys. */
 static void tallies_join(struct tally_list *l)
 {
 	size_t kept = 0;
@@ -49,7 +49,6 @@ static void tallies_join(struct tally_list *l)
 	l->count = kept;
 }
 
-/* Four arrays of bigints. */
 static void tallies_send(struct pg_conn *c, const struct pg_statement *statement, const struct tally_list *l)
 {
 	if (l->count == 0)
@@ -81,8 +80,8 @@ static int64_t common_cell(const struct sink_visit *v)
 	return v->link > 0 ? LINK_ALL : LINK_ORPHANS;
 }
 
-/* By minute and shape, in the cells of the link that `link_of` says; 0 is LINK_ALL for common_cell, and
- * nobody for own_cell: orphans have no cells but the common ones. *ret_sent: whether a statement was. */
+/* Counts by minute and dimension set, in the cells of link_of(visit). Orphans have no cell of their own, only
+ * common ones. *ret_sent: a statement was sent. */
 static int cells_send(struct pg_conn *c, const struct sink_batch *b, const uint32_t *sets,
                       int64_t (*link_of)(const struct sink_visit *), bool *ret_sent)
 {
@@ -113,7 +112,7 @@ static const struct pg_statement totals_add = {
     " ON CONFLICT (link) DO UPDATE SET clicks = stats_total.clicks + excluded.clicks,"
     " flushed = false"};
 
-/* Locks the rows and gives what they have. */
+/* Locks the rows and returns their sketches. */
 static const struct pg_statement days_add = {
     "sink_days_add", "INSERT INTO stats_day (link, day, clicks, visitors)"
                      " SELECT link, day, sum(count), ''::bytea FROM unnest($1::bigint[], $2::bigint[],"
@@ -126,8 +125,8 @@ static const struct pg_statement visitors_put = {
     "UPDATE stats_day d SET visitors = n.visitors FROM unnest($1::bigint[], $2::bigint[], $3::bytea[])"
     " AS n(link, day, visitors) WHERE d.link = n.link AND d.day = n.day"};
 
-/* Of each click: its link, day and visitor (0: none). And once more for all links together, whose days have
- * no clicks. */
+/* Link, day and visitor (0: none) of each click; and again for all links together, whose days have no
+ * clicks. */
 static int days_gather(const struct sink_batch *b, struct tally_list *ret)
 {
 	ret->items = malloc((2 * b->visit_count + 1) * sizeof(*ret->items));
@@ -151,13 +150,12 @@ static int days_gather(const struct sink_batch *b, struct tally_list *ret)
 	return 0;
 }
 
-/* What is written back. */
 struct day_visitors {
 	int64_t link, day;
 	struct str sketch;
 };
 
-/* The first of `days` with that link and day. They are in order. */
+/* The first of the sorted `days` with that link and day. */
 static size_t first_of(const struct tally_list *days, int64_t link, int64_t day)
 {
 	const struct tally wanted = {.a = link, .b = day, .c = INT64_MIN};
@@ -172,7 +170,7 @@ static size_t first_of(const struct tally_list *days, int64_t link, int64_t day)
 	return low;
 }
 
-/* The day's visitors into the sketch that the row has. *ret_changed: some of them are new there. */
+/* Adds the day's visitors to the sketch of the row. *ret_changed: some of them are new. */
 static int sketch_grow(const struct tally_list *days, const struct pg_result *rows, int row,
                        struct arena *arena, struct day_visitors *ret, bool *ret_changed)
 {
@@ -216,7 +214,7 @@ static int sketches_put(struct pg_conn *c, const struct tally_list *days, const 
 	return r;
 }
 
-/* `before` statements are under way. */
+/* `before` statements were sent, whose results are not read yet. */
 static int days_put(struct pg_conn *c, const struct sink_batch *b, size_t before, struct err *e)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
@@ -225,7 +223,7 @@ static int days_put(struct pg_conn *c, const struct sink_batch *b, size_t before
 	if (r == 0 && days.count > 0) {
 		tallies_send(c, &totals_add, &days);
 		tallies_send(c, &days_add, &days);
-		/* The answer to days_add, behind the others. */
+		/* The result of days_add comes after the others. */
 		pg_flush(c);
 		for (size_t i = 0; i <= before + 1; i++) {
 			pg_result_end(&rows);

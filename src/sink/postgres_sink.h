@@ -1,8 +1,8 @@
 /*
- * The parts of the PostgreSQL sink. For src/sink/postgres_*.c and sink_postgres.c only.
+ * The parts of the PostgreSQL sink, for its own files only.
  *
- * Everything lies in the first schema of the search path, with `stats_` before its name; postgres_tables.c
- * says what there is.
+ * All tables are in the first schema of the search path, and their names begin with `stats_`.
+ * postgres_tables.c describes them.
  */
 #pragma once
 
@@ -17,23 +17,23 @@
 
 enum row_table { ROWS_VISITS, ROWS_IMPRESSIONS, ROW_TABLES };
 
-/* What was found or made when the database was opened. It stays where it is: a statement points into it. */
+/* What was found or created when the database was opened. Must not move: `chunks_drop` points into it. */
 struct postgres_layout {
 	uint8_t key[SINK_KEY_BYTES];
-	bool is_hyper;             /* TimescaleDB cuts the tables of rows: */
-	char chunks_drop_sql[256]; /* its functions may lie in any schema */
+	bool is_hyper;             /* TimescaleDB partitions the tables of rows: */
+	char chunks_drop_sql[256]; /* its functions may be in any schema */
 	struct pg_statement chunks_drop;
 };
 
-/* Any number of processes may do it at once. ERR_INVALID with a sentence when a newer version was here. */
+/* Any number of processes may call it at once. ERR_INVALID when a newer version has set the tables up. */
 int postgres_tables_make(struct pg_conn *c, struct postgres_layout *ret, struct err *e);
 
-/* Makes the partition for that day, unless there is one; rows of it that lie in the rest move there. ERR_BUSY
- * when others are in the way: until it is there, the rest takes the rows. */
+/* Creates the day's partition if needed, and moves the day's rows there from the default partition. ERR_BUSY
+ * when locks are taken: rows go to the default partition until it exists. */
 int postgres_day_make(struct pg_conn *c, const struct postgres_layout *l, enum row_table table, int64_t day,
                       struct err *e);
 
-/* Drops the oldest partition (or chunks) that end at `before_ms`, a day's beginning, or earlier. *ret_did:
+/* Drops the oldest partition (or chunks) that ends at or before `before_ms`, the start of a day. *ret_did:
  * there was one. */
 int postgres_day_drop(struct pg_conn *c, const struct postgres_layout *l, enum row_table table,
                       int64_t before_ms, bool *ret_did, struct err *e);
@@ -41,32 +41,30 @@ int postgres_day_drop(struct pg_conn *c, const struct postgres_layout *l, enum r
 /* --- names --- */
 
 /*
- * The numbers of shapes and ads, remembered. New ones are given out in a transaction of its own before the
- * batch's, in which only one process at a time can be: a number that a failed batch does not use is no harm.
- * Owned by the thread that commits.
+ * A cache of the ids of dimension sets and ads. New ids are assigned in a transaction before the batch's own,
+ * one process at a time. Ids that a failed batch does not use do no harm. Owned by the committing thread.
  */
 struct postgres_names;
 
 int postgres_names_new(const uint8_t key[SINK_KEY_BYTES], struct postgres_names **ret);
 void postgres_names_free(struct postgres_names *n);
 
-/* Numbers for each of the batch's shapes and for the ad of each impression; the arrays are the names' own,
- * good until the next call. */
+/* The ids of the batch's dimension sets, and of the ad of each impression. Valid until the next call. */
 int postgres_names_get(struct postgres_names *n, struct pg_conn *c, const struct sink_batch *batch,
                        const uint32_t **ret_sets, const uint32_t **ret_ads, struct err *e);
 
 /* --- rollups --- */
 
-/* What of a batch is added to counters: sent into the transaction's pipeline, each table's rows in the order
- * of their keys, so that batches of several workers never wait for each other in a circle. */
+/* Sends the batch's counters into the transaction's pipeline. Each table's rows are sent in the order of
+ * their keys, so that batches of several workers cannot deadlock. */
 int postgres_rollups_put(struct pg_conn *c, const struct sink_batch *batch, const uint32_t *sets,
                          struct err *e);
 
-/* The impressions that count: `kept[i]` says which. Before `kept_ms` they are counted by the hour only. */
+/* Counts the impressions with kept[i]. Those before `kept_ms` are counted by the hour and day only. */
 int postgres_ads_put(struct pg_conn *c, const struct sink_batch *batch, const uint32_t *ads, const bool *kept,
                      int64_t kept_ms);
 
-/* The books of all nodes whose events are in the batch. */
+/* Adds to the tallies of all nodes whose events are in the batch. */
 int postgres_reconciliation_put(struct pg_conn *c, const struct sink_batch *batch, const bool *kept);
 
 /* --- intake --- */
@@ -77,33 +75,32 @@ struct postgres_intake {
 	const uint32_t *sets, *ads;
 	uint64_t window_ms;  /* of `seen` */
 	uint64_t duplicates; /* out */
-	bool was_done;       /* out: the batch is there already, from an attempt whose answer got lost */
-	bool at_commit;      /* out: it failed at the COMMIT: it may have happened */
+	bool was_done;       /* out: an earlier attempt, whose answer got lost, has committed this batch */
+	bool at_commit;      /* out: the COMMIT failed; it may have happened */
 };
 
-/* The whole batch, in one transaction. ERR_BUSY: others were in the way, nothing happened; ERR_UNCERTAIN: the
- * streams are not where it begins. */
+/* Writes the whole batch in one transaction. ERR_BUSY: nothing happened because of a conflict with other
+ * workers. ERR_UNCERTAIN: the streams are not where the batch begins. */
 int postgres_intake_run(struct postgres_intake *in, struct err *e);
 
-/* --- questions --- */
+/* --- queries, each in a snapshot that the caller has begun --- */
 
-/* Each within a snapshot that the caller has begun. */
 int postgres_stats_get(struct pg_conn *c, struct stats_query *q);
 int postgres_visits_get(struct pg_conn *c, struct visits_query *q, const uint8_t *key,
-                        const struct page_from *from);
+                        const struct page_cursor *from);
 int postgres_window_get(struct pg_conn *c, struct window_query *q);
 int postgres_top_links_get(struct pg_conn *c, struct top_links_query *q);
 int postgres_clicks_get(struct pg_conn *c, struct sink_total *links, size_t n);
 int postgres_reconciliation_get(struct pg_conn *c, uint64_t node, bool deep, struct reconciliation *ret);
 
-/* Shapes by their numbers, in that order; strings in the arena. ERR_CORRUPT when one is missing. */
+/* Dimension sets by their ids, in that order; strings in the arena. ERR_CORRUPT when one is missing. */
 int postgres_sets_get(struct pg_conn *c, const int64_t *ids, size_t count, struct arena *arena,
                       struct dimension_set *ret);
 
-/* --- tidying --- */
+/* --- retention --- */
 
 struct postgres_retention {
-	size_t next; /* the kind of step to begin with, so that each has its turn */
+	size_t next; /* the kind of step to try first, so that all kinds take turns */
 	int64_t ads_day, ads_upto;
 };
 
@@ -113,7 +110,7 @@ int postgres_retention_step(struct postgres_retention *t, struct pg_conn *c, con
 
 /* --- statements --- */
 
-/* The next parameters are these integers. */
+/* Binds the next parameters to these integers. */
 #define INTS(q, ...)                                     \
 	postgres_ints(q, (const int64_t[]){__VA_ARGS__}, \
 	              sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
@@ -123,20 +120,19 @@ static inline void postgres_ints(struct pg_query *q, const int64_t *values, size
 		pg_int(q, values[i]);
 }
 
-/* A question alone in the pipeline whose answer is one row of integers, the first `count` of which are
- * wanted. NULL leaves `ret` as it is. ERR_CORRUPT: there is no row. */
+/* Runs a query, alone in the pipeline, that returns one row of integers; takes the first `count`. NULL leaves
+ * `ret` unchanged. ERR_CORRUPT without a row. */
 int postgres_find(struct pg_query *q, int64_t *ret, int count, struct err *e);
 
-/* Likewise, of any number of rows: *ret_items, a pointer, is to an array of structs of so many 64-bit
- * integers and nothing else. */
+/* Likewise for any number of rows. *ret_items is set to an array of structs of `columns` 64-bit integers. */
 int postgres_rows(struct pg_query *q, int columns, struct arena *arena, void *ret_items, size_t *ret_count,
                   struct err *e);
 
-/* One statement with nothing else in the pipeline, whose answer nobody needs. */
-int postgres_do(struct pg_query *q, struct err *e);
+/* Runs one statement, alone in the pipeline, and ignores its rows. */
+int postgres_exec(struct pg_query *q, struct err *e);
 
-/* A transaction: its beginning and its first question, in one go; its end, with what was sent before. */
+/* Begins a transaction with its first query, in one round trip. Commits with everything sent before. */
 int postgres_txn_begin(struct pg_query *first, struct pg_result *ret, struct err *e);
 int postgres_txn_commit(struct pg_conn *c, struct err *e);
 void postgres_txn_undo(struct pg_conn *c);
-int postgres_txn_end(struct pg_conn *c, int r, struct err *e); /* by what became of it */
+int postgres_txn_end(struct pg_conn *c, int r, struct err *e); /* commits if r is 0, else rolls back */

@@ -1,13 +1,15 @@
 #include "sink/postgres_sink.h"
 
-/* --- answers --- */
+/* --- results --- */
 
 int postgres_find(struct pg_query *q, int64_t *ret, int count, struct err *e)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	int r = pg_ask(q, &rows, e);
 	if (r == 0 && rows.rows != 1)
-		r = err_set(e, ERR_CORRUPT, "the database has lost a row that it always has");
+		r = err_set(e, ERR_CORRUPT,
+		            "statement %s returned %d rows instead of 1; the tables are damaged",
+		            q->statement->name, rows.rows);
 	for (int i = 0; r == 0 && i < count; i++)
 		if (!pg_is_null(&rows, 0, i))
 			ret[i] = pg_get_int(&rows, 0, i);
@@ -23,7 +25,7 @@ int postgres_rows(struct pg_query *q, int columns, struct arena *arena, void *re
 		return r;
 	int64_t *items = arena_alloc(arena, ((size_t)rows.rows + 1) * (size_t)columns * sizeof(*items));
 	if (!items)
-		return err_set(e, ERR_NOMEM, "memory ran out");
+		return err_set(e, ERR_NOMEM, "out of memory");
 	for (int i = 0; i < rows.rows * columns; i++)
 		items[i] = pg_get_int(&rows, i / columns, i % columns);
 	memcpy(ret_items, &items, sizeof(items));
@@ -31,7 +33,7 @@ int postgres_rows(struct pg_query *q, int columns, struct arena *arena, void *re
 	return 0;
 }
 
-int postgres_do(struct pg_query *q, struct err *e)
+int postgres_exec(struct pg_query *q, struct err *e)
 {
 	CLEANUP(pg_result_end) struct pg_result none = {NULL, 0};
 	return pg_ask(q, &none, e);

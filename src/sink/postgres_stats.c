@@ -1,11 +1,12 @@
 /*
- * A link's statistics: whole cells inside the range from their counts, those that the range cuts from the
- * rows.
+ * A stats query adds up cells that are inside the range, and the rows of cells that an edge of the range
+ * cuts.
  *
- * Rows do not know which cell counts them, as cells are folded. So at each edge we take the largest cell that
- * the edge cuts, and look at all cells that begin in it and at all its rows together. Rows go by their own
- * time. Of a shape that has more in the cells than in rows, the others are those whose rows are gone: they
- * count as if they were at their cells' starts, as many as those inside have beyond the rows that are inside.
+ * A row does not say which cell counts it, since cells are folded. So at each edge, the region of the largest
+ * cut cell is taken, with all cells that begin in it and all its rows. Rows count at their own time. If the
+ * cells have more visits of a dimension set than there are rows, the rows of the others have expired. Those
+ * count at the start of their cells: as many as the cells that begin inside have more than there are rows
+ * inside.
  */
 #include "base/grow.h"
 #include "sink/postgres_sink.h"
@@ -14,64 +15,65 @@
 
 #include <stdlib.h>
 
-/* So many of a shape at that time: a step's, a cell's start, or a visit's step. */
-struct found {
+/* Visits of a dimension set at a time: the start of a step or of a cell. */
+struct set_count {
 	int64_t time_ms;
 	int64_t set;
 	int64_t count;
 	bool inside; /* of rows: in the range */
 };
 
-struct founds {
-	struct found *items;
+struct set_counts {
+	struct set_count *items;
 	size_t count, cap;
 };
 
-/* What lies around an edge; empty: it cuts nothing. */
+/* The region around an edge; empty if the edge cuts no cell. */
 struct region {
 	int64_t from_ms, to_ms;
-	struct founds cells, rows;
+	struct set_counts cells, rows;
 };
 
-struct asking {
+struct stats_fetch {
 	struct pg_conn *conn;
 	struct stats_query *q;
 	struct tallies tallies;
-	int64_t links[2]; /* whose cells */
+	int64_t links[2]; /* of the cells */
 	size_t link_count;
 	int64_t unit_ms, shift_ms; /* a step of the series begins at t - (t + shift) % unit, or a day does */
-	struct region edges[2];    /* the left one, and the right one, if it is another */
-	struct founds whole;
+	struct region edges[2];    /* left, and right unless it is the same region */
+	struct set_counts full_cells;
 };
 
-static void asking_release(struct asking *a)
+static void fetch_release(struct stats_fetch *a)
 {
 	for (size_t i = 0; i < ARRAY_LEN(a->edges); i++) {
 		free(a->edges[i].cells.items);
 		free(a->edges[i].rows.items);
 	}
-	free(a->whole.items);
+	free(a->full_cells.items);
 	tallies_release(&a->tallies);
 }
 
-/* Rows of (time, shape, count), and whether it is inside. */
-static int founds_read(struct pg_conn *c, struct founds *ret, bool has_inside)
+/* Reads rows of (time, set, count), and whether they are inside. */
+static int set_counts_read(struct pg_conn *c, struct set_counts *ret, bool has_inside)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	int r = pg_next(c, &rows, NULL);
 	if (r == 0 && !ARRAY_ROOM(ret->items, ret->cap, ret->count + (size_t)rows.rows + 1))
 		return ERR_NOMEM;
 	for (int row = 0; r == 0 && row < rows.rows; row++)
-		ret->items[ret->count++] = (struct found){.time_ms = pg_get_int(&rows, row, 0),
-		                                          .set = pg_get_int(&rows, row, 1),
-		                                          .count = pg_get_int(&rows, row, 2),
-		                                          .inside = has_inside && pg_get_int(&rows, row, 3)};
+		ret->items[ret->count++] = (struct set_count){.time_ms = pg_get_int(&rows, row, 0),
+		                                              .set = pg_get_int(&rows, row, 1),
+		                                              .count = pg_get_int(&rows, row, 2),
+		                                              .inside = has_inside &&
+		                                                        pg_get_int(&rows, row, 3)};
 	return r;
 }
 
-/* --- asking --- */
+/* --- reading --- */
 
-/* The largest cell that begins at one of these, by level; NULL: none. */
+/* The level of the largest cell that begins at one of these times; NULL: none. */
 static const struct pg_statement cell_largest = {
     "sink_cell_largest",
     "SELECT max(level)::bigint FROM stats_cell WHERE link = ANY($1::bigint[]) AND ((level = 0"
@@ -101,7 +103,7 @@ static const struct pg_statement days_of = {
     "sink_days_of", "SELECT visitors FROM stats_day WHERE link = $1::bigint AND day >= $2::bigint AND day <="
                     " $3::bigint"};
 
-static void edge_ask(struct asking *a, int64_t ms)
+static void edge_ask(struct stats_fetch *a, int64_t ms)
 {
 	struct pg_query q = pg_query(a->conn, &cell_largest);
 	pg_ints(&q, a->links, a->link_count);
@@ -112,7 +114,7 @@ static void edge_ask(struct asking *a, int64_t ms)
 	pg_send(&q);
 }
 
-static int edge_read(struct asking *a, int64_t ms, struct region *ret)
+static int edge_read(struct stats_fetch *a, int64_t ms, struct region *ret)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	int r = pg_next(a->conn, &rows, NULL);
@@ -132,7 +134,7 @@ static bool region_is_empty(const struct region *edge)
 	return edge->from_ms == edge->to_ms;
 }
 
-static int visitors_read(struct asking *a)
+static int visitors_read(struct stats_fetch *a)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	int r = pg_next(a->conn, &rows, NULL);
@@ -147,7 +149,7 @@ static int visitors_read(struct asking *a)
 	return r;
 }
 
-static int all_find(struct asking *a)
+static int all_find(struct stats_fetch *a)
 {
 	struct pg_query q = pg_query(a->conn, &cells_whole);
 	pg_ints(&q, a->links, a->link_count);
@@ -173,12 +175,12 @@ static int all_find(struct asking *a)
 		pg_send(&q);
 	}
 	pg_flush(a->conn);
-	int r = founds_read(a->conn, &a->whole, false);
+	int r = set_counts_read(a->conn, &a->full_cells, false);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(a->edges); i++) {
 		if (region_is_empty(&a->edges[i]))
 			continue;
-		r = founds_read(a->conn, &a->edges[i].cells, false)
-		        ?: founds_read(a->conn, &a->edges[i].rows, true);
+		r = set_counts_read(a->conn, &a->edges[i].cells, false)
+		        ?: set_counts_read(a->conn, &a->edges[i].rows, true);
 	}
 	if (r == 0 && a->q->has_visitors)
 		r = visitors_read(a);
@@ -186,7 +188,7 @@ static int all_find(struct asking *a)
 	return r ? r : synced;
 }
 
-/* --- shapes --- */
+/* --- dimension sets --- */
 
 static int id_compare(const void *a, const void *b)
 {
@@ -194,11 +196,11 @@ static int id_compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* What the numbers mean, all at once. */
-static int sets_learn(struct asking *a)
+/* Fetches all dimension sets at once. */
+static int sets_learn(struct stats_fetch *a)
 {
-	const struct founds *lists[] = {&a->whole, &a->edges[0].cells, &a->edges[0].rows, &a->edges[1].cells,
-	                                &a->edges[1].rows};
+	const struct set_counts *lists[] = {&a->full_cells, &a->edges[0].cells, &a->edges[0].rows,
+	                                    &a->edges[1].cells, &a->edges[1].rows};
 	size_t count = 0, kept = 0;
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 		count += lists[i]->count;
@@ -209,7 +211,7 @@ static int sets_learn(struct asking *a)
 		return ERR_NOMEM;
 	count = 0;
 	for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
-		const struct founds *f = lists[i];
+		const struct set_counts *f = lists[i];
 		for (size_t k = 0; k < f->count; k++)
 			ids[count++] = f->items[k].set;
 	}
@@ -228,41 +230,41 @@ static int sets_learn(struct asking *a)
 
 /* --- adding up --- */
 
-static void add(struct asking *a, int64_t set, int64_t count, int64_t time_ms)
+static void add(struct stats_fetch *a, int64_t set, int64_t count, int64_t time_ms)
 {
 	tallies_add(&a->tallies, (uint64_t)set, (uint64_t)count, tallies_step(&a->tallies, time_ms));
 }
 
-/* Of one shape in a region. */
-struct pool {
-	int64_t missing; /* in cells, but their rows are gone */
-	int64_t beyond;  /* in cells that begin inside, more than there are rows inside */
+/* Of one dimension set in a region. */
+struct set_balance {
+	int64_t missing; /* visits in cells minus rows: those whose rows have expired */
+	int64_t beyond;  /* visits in cells that begin inside minus rows inside */
 };
 
-static bool starts_inside(const struct asking *a, const struct found *cell)
+static bool starts_inside(const struct stats_fetch *a, const struct set_count *cell)
 {
 	return cell->time_ms >= a->tallies.from_ms && cell->time_ms < a->tallies.to_ms;
 }
 
-/* By the shape's number; `pools` is large enough. */
-static void region_add(struct asking *a, const struct region *edge, struct pool *pools)
+/* `balances` are indexed by the id of the set. */
+static void region_add(struct stats_fetch *a, const struct region *edge, struct set_balance *balances)
 {
 	for (size_t i = 0; i < edge->cells.count; i++) {
-		const struct found *cell = &edge->cells.items[i];
-		pools[cell->set].missing += cell->count;
-		pools[cell->set].beyond += starts_inside(a, cell) ? cell->count : 0;
+		const struct set_count *cell = &edge->cells.items[i];
+		balances[cell->set].missing += cell->count;
+		balances[cell->set].beyond += starts_inside(a, cell) ? cell->count : 0;
 	}
 	for (size_t i = 0; i < edge->rows.count; i++) {
-		const struct found *row = &edge->rows.items[i];
-		pools[row->set].missing -= row->count;
+		const struct set_count *row = &edge->rows.items[i];
+		balances[row->set].missing -= row->count;
 		if (!row->inside)
 			continue;
-		pools[row->set].beyond -= row->count;
+		balances[row->set].beyond -= row->count;
 		add(a, row->set, row->count, MAX(row->time_ms, a->tallies.from_ms));
 	}
 	for (size_t i = 0; i < edge->cells.count; i++) {
-		const struct found *cell = &edge->cells.items[i];
-		struct pool *p = &pools[cell->set];
+		const struct set_count *cell = &edge->cells.items[i];
+		struct set_balance *p = &balances[cell->set];
 		int64_t n = MIN(MIN(p->missing, p->beyond), cell->count);
 		if (n <= 0 || !starts_inside(a, cell))
 			continue;
@@ -272,7 +274,7 @@ static void region_add(struct asking *a, const struct region *edge, struct pool 
 	}
 }
 
-static int count_all(struct asking *a)
+static int count_all(struct stats_fetch *a)
 {
 	struct region *left = &a->edges[0], *right = &a->edges[1];
 	edge_ask(a, a->tallies.from_ms);
@@ -280,31 +282,31 @@ static int count_all(struct asking *a)
 	pg_flush(a->conn);
 	int r = edge_read(a, a->tallies.from_ms, left) ?: edge_read(a, a->tallies.to_ms, right);
 	int synced = pg_sync(a->conn, NULL);
-	if (right->from_ms < left->to_ms) { /* one that lies in the other is nothing of its own */
+	if (right->from_ms < left->to_ms) { /* one contains the other: keep the larger */
 		if (right->to_ms - right->from_ms > left->to_ms - left->from_ms)
 			*left = *right;
 		right->from_ms = right->to_ms = a->tallies.to_ms;
 	}
 	r = (r ? r : synced) ?: all_find(a) ?: sets_learn(a);
-	for (size_t i = 0; r == 0 && i < a->whole.count; i++)
-		add(a, a->whole.items[i].set, a->whole.items[i].count,
-		    MAX(a->whole.items[i].time_ms, a->tallies.from_ms));
+	for (size_t i = 0; r == 0 && i < a->full_cells.count; i++)
+		add(a, a->full_cells.items[i].set, a->full_cells.items[i].count,
+		    MAX(a->full_cells.items[i].time_ms, a->tallies.from_ms));
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(a->edges); i++) {
 		if (region_is_empty(&a->edges[i]))
 			continue;
-		struct pool *pools = calloc(a->tallies.cap + 1, sizeof(*pools));
-		if (pools)
-			region_add(a, &a->edges[i], pools);
+		struct set_balance *balances = calloc(a->tallies.cap + 1, sizeof(*balances));
+		if (balances)
+			region_add(a, &a->edges[i], balances);
 		else
 			r = ERR_NOMEM;
-		free(pools);
+		free(balances);
 	}
-	return r ? r : tallies_answer(&a->tallies);
+	return r ? r : tallies_finish(&a->tallies);
 }
 
 int postgres_stats_get(struct pg_conn *c, struct stats_query *q)
 {
-	CLEANUP(asking_release) struct asking a = {.conn = c, .q = q, .link_count = q->link ? 1 : 2};
+	CLEANUP(fetch_release) struct stats_fetch a = {.conn = c, .q = q, .link_count = q->link ? 1 : 2};
 	a.links[0] = q->link ? (int64_t)q->link : LINK_ALL;
 	a.links[1] = LINK_ORPHANS;
 	a.unit_ms = q->series_wanted ? step_unit_ms(q->step) : DAY_MS;

@@ -1,30 +1,35 @@
 /*
- * The tables. They grow in steps, as those of the link store do; stats_layout says how many were done. A step
- * never changes once it was released, and all that are missing are one transaction.
+ * The tables. They are created and changed in steps, like those of the link store. stats_layout has the
+ * number of steps done. A released step never changes. All missing steps run in one transaction.
  *
- * stats_visit       Single visits, with their texts. `number` rises in the order of recording. By day of the
- *                   visit.
- * stats_impression  Single impressions that were counted. By day of reception.
+ *	stats_visit       Single visits with their texts, by day of the visit. `number` rises in the order of
+ *	                  recording.
+ *	stats_impression  Single impressions that count, by day of receipt.
+ *	stats_cell        The rollup: visits per link, dimension set, and minute, hour or day. A visit is in
+ *	                  exactly one cell of its link: old minutes are folded into hours, old hours into
+ *	                  days. Link 0 is all links together, -1 orphans.
+ *	stats_day         Clicks and the sketch of visitors per link and day. Link 0 has the sketch of all
+ *	                  links.
+ *	stats_total       Clicks per link, ever.
+ *	stats_shape       Dimension sets by id. Their number is bounded (dimension_set.h).
+ *	stats_ad          Names of ads by id. Their number is bounded (ads.h).
+ *	stats_ad_cell     Counts per ad by second, minute, hour and day. Before stats_clock.kept_ms there are
+ *	                  only hours and days.
+ *	stats_seen        Fingerprints of the impressions counted within the window: the last time of receipt,
+ *	                  and earlier ones.
+ *	stats_position    How far each stream was read.
+ *	stats_book        Tallies of the events consumed from each node, ever.
+ *	stats_names       One row: how many names exist, and how many are new today. Locked by the process
+ *	                  that assigns ids.
+ *	stats_clock       One row: the time of the last commit, of the newest impression, and kept_ms.
+ *	stats_retired     One row: visits and impressions whose last rollup was dropped.
  *
- * Both are cut by day, and days are dropped whole: by TimescaleDB where the database has it, otherwise into
- * partitions NAME_YYYYMMDD. Those are made ahead and when they are needed for the days around the present.
- * What is of another day (the clock was wrong, or a log was read late) goes into NAME_rest, and by single
- * rows.
+ * stats_visit and stats_impression are partitioned by day, and whole days are dropped. TimescaleDB does that
+ * where the database has it. Otherwise partitions NAME_YYYYMMDD are created ahead, and when needed for days
+ * close to the present. Rows of other days (a wrong clock, a log read late) go to NAME_rest and are deleted
+ * one by one.
  *
- * stats_cell        The rollup: how many visits of each shape a link had in a minute, hour or day. A visit is
- * in exactly one cell of its link at any time: old minutes are added to hours, old hours to days. Link 0 is
- * all links together, -1 orphans. stats_day         Clicks of each link by day, and the sketch of its
- * visitors; link 0 has that of all. stats_total       Clicks of each link, ever. stats_set       What is
- * rolled up about a visit, numbered, and bounded in number (shape.h). stats_ad          Names of ads,
- * numbered, and bounded in number (ads.h). stats_ad_cell     Counts of each ad by second, minute, hour and
- * day. Before stats_clock.kept_ms there are hours and days only. stats_seen        Fingerprints of
- * impressions that were counted within the window: when it was received last, and when before. stats_position
- * How far each stream was read. stats_book        What was consumed of each node's events, ever. stats_names
- * One row: how many names there are, and new ones today. Who makes names holds it. stats_clock       One row:
- * the last commit's time and the like. stats_retired     One row: visits and impressions whose last rollup is
- * gone.
- *
- * Numbers without sign are stored as if they had one.
+ * Unsigned numbers are stored as signed.
  */
 #include "sink/postgres_sink.h"
 
@@ -53,8 +58,8 @@ static const char *const steps[] = {
     "	unusable_impressions bigint NOT NULL,"
     "	rejected bigint NOT NULL,"
     "	dropped_clicks bigint NOT NULL,"
-    "	duplicates bigint NOT NULL,"      /* that were found here */
-    "	counted_clicks bigint NOT NULL,"  /* that went into rollups */
+    "	duplicates bigint NOT NULL,"      /* found by the sink */
+    "	counted_clicks bigint NOT NULL,"  /* added to rollups */
     "	counted_orphans bigint NOT NULL," /* likewise */
     "	counted_impressions bigint NOT NULL"
     ");"
@@ -100,17 +105,16 @@ static const char *const steps[] = {
     "CREATE SEQUENCE stats_batch;",
 };
 
-/* The rows' tables come with the first step. */
-#define VISIT_COLUMNS                                                                                     \
-	"(time_ms bigint NOT NULL, link bigint NOT NULL, number bigint NOT NULL, recorded_ms bigint NOT " \
-	"NULL,"                                                                                           \
-	" node bigint NOT NULL, segment bigint NOT NULL, position bigint NOT NULL, shape int NOT NULL,"   \
+/* The partitioned tables are created with the first step. */
+#define VISIT_COLUMNS                                                                  \
+	"(time_ms bigint NOT NULL, link bigint NOT NULL, number bigint NOT NULL,"      \
+	" recorded_ms bigint NOT NULL, node bigint NOT NULL, segment bigint NOT NULL," \
+	" position bigint NOT NULL, shape int NOT NULL,"                               \
 	" agent bytea, referrer bytea, place bytea, path bytea, address bytea)"
-#define IMPRESSION_COLUMNS                                                                                 \
-	"(received_ms bigint NOT NULL, time_ms bigint NOT NULL, node bigint NOT NULL, segment bigint NOT " \
-	"NULL,"                                                                                            \
-	" position bigint NOT NULL, ad int NOT NULL, fingerprint bytea NOT NULL, id bytea NOT NULL,"       \
-	" user_id bytea NOT NULL)"
+#define IMPRESSION_COLUMNS                                                             \
+	"(received_ms bigint NOT NULL, time_ms bigint NOT NULL, node bigint NOT NULL," \
+	" segment bigint NOT NULL, position bigint NOT NULL, ad int NOT NULL,"         \
+	" fingerprint bytea NOT NULL, id bytea NOT NULL, user_id bytea NOT NULL)"
 #define ROW_INDEXES                                                                          \
 	"CREATE INDEX stats_visit_by_link ON stats_visit (link, (time_ms / 60000), number);" \
 	"CREATE INDEX stats_visit_by_time ON stats_visit (time_ms);"                         \
@@ -122,7 +126,7 @@ static const char *const rows_partitioned =
     "CREATE TABLE stats_impression " IMPRESSION_COLUMNS " PARTITION BY RANGE (received_ms);"
     "CREATE TABLE stats_impression_rest PARTITION OF stats_impression DEFAULT;" ROW_INDEXES;
 
-/* Twice the schema of the extension. */
+/* %s is the schema of the extension, twice. */
 static const char *const rows_hyper =
     "CREATE TABLE stats_visit " VISIT_COLUMNS ";"
     "SELECT %s.create_hypertable('stats_visit', 'time_ms', chunk_time_interval => 86400000::bigint,"
@@ -131,7 +135,7 @@ static const char *const rows_hyper =
     "SELECT %s.create_hypertable('stats_impression', 'received_ms', chunk_time_interval => 86400000::bigint,"
     " create_default_indexes => false);" ROW_INDEXES;
 
-/* Processes that start at once, or make the same day, wait here for each other. The number is "curS". */
+/* Serialises processes that start at once, or create the same day. The number is "curS". */
 static const char *const lock_sql =
     "SELECT pg_advisory_xact_lock(1668641363, oid::int) FROM pg_namespace WHERE nspname = current_schema()";
 
@@ -152,7 +156,7 @@ enum { LAYOUT_TIMEOUT_MS = 60 * 1000 };
 
 enum { SCHEMA_BYTES = 2 * 63 + 3, SQL_BYTES = 4096 }; /* a name of 63 quotes, quoted */
 
-/* The schema that TimescaleDB is in; "": it is not there. */
+/* The schema of TimescaleDB; "": it is not installed. */
 static int timescale_find(struct pg_conn *c, char ret[SCHEMA_BYTES], struct err *e)
 {
 	struct pg_result result;
@@ -166,7 +170,7 @@ static int timescale_find(struct pg_conn *c, char ret[SCHEMA_BYTES], struct err 
 	return 0;
 }
 
-/* What there is; version 0: nothing. */
+/* *ret_version: 0 if there are no tables. */
 static int layout_read(struct pg_conn *c, int64_t *ret_version, struct postgres_layout *ret, struct err *e)
 {
 	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
@@ -177,8 +181,9 @@ static int layout_read(struct pg_conn *c, int64_t *ret_version, struct postgres_
 		return r;
 	struct str key = pg_get_text(&result, 0, 1);
 	if (key.len != SINK_KEY_BYTES)
-		return err_set(e, ERR_CORRUPT, "the table stats_layout is damaged: its key has %zu bytes",
-		               key.len);
+		return err_set(e, ERR_CORRUPT,
+		               "the key in table stats_layout has %zu bytes instead of %d; restore the table",
+		               key.len, SINK_KEY_BYTES);
 	memcpy(ret->key, key.ptr, SINK_KEY_BYTES);
 	*ret_version = pg_get_int(&result, 0, 0);
 	ret->is_hyper = pg_get_int(&result, 0, 2);
@@ -209,7 +214,7 @@ static int steps_run(struct pg_conn *c, int64_t done, struct err *e)
 	struct pg_query q = pg_query(c, &layout_put);
 	pg_int(&q, ARRAY_LEN(steps));
 	pg_bytes(&q, key, sizeof(key));
-	return postgres_do(&q, e);
+	return postgres_exec(&q, e);
 }
 
 static int layout_grow(struct pg_conn *c, struct postgres_layout *ret, struct err *e)
@@ -221,8 +226,8 @@ static int layout_grow(struct pg_conn *c, struct postgres_layout *ret, struct er
 	if (done > (int64_t)ARRAY_LEN(steps))
 		return err_set(
 		    e, ERR_INVALID,
-		    "the statistics in the database were set up by a newer version of curt "
-		    "(layout %lld, this one knows %zu): run that version, or name another database",
+		    "the tables of statistics have layout %lld, and this version of curt knows %zu; "
+		    "run the newer version, or name another database in sink.url",
 		    (long long)done, ARRAY_LEN(steps));
 	if (done == (int64_t)ARRAY_LEN(steps))
 		return 0;
@@ -238,8 +243,8 @@ static int hyper_prepare(struct pg_conn *c, struct postgres_layout *l, struct er
 	if (!schema[0])
 		return err_set(
 		    e, ERR_INVALID,
-		    "the table stats_visit was made by the extension timescaledb, which is not there "
-		    "any more: create it again, or name another database");
+		    "the table stats_visit needs the extension timescaledb, which is not installed any "
+		    "more; create the extension, or name another database in sink.url");
 	snprintf(l->chunks_drop_sql, sizeof(l->chunks_drop_sql),
 	         "SELECT count(*) FROM %s.drop_chunks(convert_from($1::bytea, 'UTF8')::regclass,"
 	         " older_than => $2::bigint)",
@@ -281,10 +286,10 @@ static void partition_name(enum row_table table, int64_t day, char out[PARTITION
 	         date.tm_mday);
 }
 
-/* Others wait for the ends of what holds the table, and behind us, so we do not wait long. */
+/* Other statements queue up behind this lock request, so it must not wait long. */
 static const char *const brief_sql = "SET LOCAL lock_timeout = 1000";
 
-/* Not by to_regclass, which may remember that there was none. */
+/* Not with to_regclass, which may have cached that there is none. */
 static const struct pg_statement table_exists = {
     "sink_table_exists", "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE"
                          " n.nspname = current_schema() AND c.relname = convert_from($1::bytea, 'UTF8')"};
@@ -330,7 +335,7 @@ int postgres_day_make(struct pg_conn *c, const struct postgres_layout *l, enum r
 	return postgres_txn_end(c, r, e);
 }
 
-/* Names of one length are in the order of their days. */
+/* Names have one length, so they sort like their days. */
 static const struct pg_statement partition_oldest = {
     "sink_partition_oldest",
     "SELECT convert_to(min(p.relname)::text, 'UTF8') FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhrelid"

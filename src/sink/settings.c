@@ -1,8 +1,8 @@
 #include "sink/settings.h"
 
-#define MINUTE_MS (60ULL * 1000)
-#define DAY_MS    (24ULL * 60 * MINUTE_MS)
-#define YEARS_MS  (100ULL * 366 * DAY_MS)
+#include "sink/calendar.h"
+
+#define YEARS_MS (100LL * 366 * DAY_MS)
 
 #define FIELD(f) offsetof(struct sink_settings, f)
 
@@ -12,19 +12,20 @@ const struct conf_row sink_rows[] = {
     {"sink", "hours_time", CONF_DURATION, FIELD(hours_ms), "60d", MINUTE_MS, YEARS_MS,
      .help = "How long visits stay counted by the hour; then they are counted by the day."},
     {"sink", "days_time", CONF_DURATION, FIELD(days_ms), "0ms", 0, YEARS_MS,
-     .help = "How long visits and impressions stay counted at all, at least as long as by the hour; 0 is for "
-             "ever."},
+     .help =
+         "How long counts of visits and impressions are kept at all, at least as long as by the hour; 0 is "
+         "for ever."},
     {"sink", "visits_time", CONF_DURATION, FIELD(visits_ms), "90d", MINUTE_MS, YEARS_MS,
      .help = "How long single visits can be listed."},
     {"sink", "impressions_time", CONF_DURATION, FIELD(impressions_ms), "35d", MINUTE_MS, YEARS_MS,
-     .help = "How long single impressions are kept, and their counts exact to the millisecond; then they are "
+     .help = "How long single impressions are kept, with counts exact to the millisecond; then they are "
              "counted by the hour."},
     {"seen", "window", CONF_DURATION, FIELD(seen_ms), "24h", 1000, 366 * DAY_MS,
-     .help = "An impression with an id that came before within this time is a duplicate."},
+     .help = "An impression whose id was received before within this time is a duplicate."},
 };
 const size_t sink_row_count = ARRAY_LEN(sink_rows);
 
-struct sink_settings sink_settings_settle(const struct sink_settings *from)
+struct sink_settings sink_settings_normalize(const struct sink_settings *from)
 {
 	struct sink_settings s = *from;
 	if (s.days_ms > 0) {

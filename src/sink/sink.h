@@ -1,13 +1,13 @@
 /*
- * The role `sink`: where analysed events are kept and questions about them are answered. Backends are opened
- * by the composition root; everybody else holds a `struct sink *`.
+ * The role `sink`: stores analysed events and answers queries about them. The composition root opens the
+ * backend; all other modules hold a `struct sink *`.
  *
- * One thread, the stats worker, writes: resume, commit, settle, tidy, totals. Questions (below the line in
- * the ops) may come from any thread that may block, at any time.
+ * Threads: the stats worker alone calls resume, commit, find_duplicates, sync, forget, retention and totals.
+ * Queries (below the line in the ops) may come from any thread that may block, at any time.
  *
- * What counts. A visit is one answered redirect, or an orphan: a request for a key that is none, or for the
- * root. Only VISIT_CLICK counts as a click; bots are clicks with a reason in DIM_BOT. HEAD and prefetch
- * requests are kept apart. An impression counts once for its fingerprint within the window of `seen`.
+ * What counts. A visit is one answered redirect, or an orphan: a request for an unknown key or for the root.
+ * Only VISIT_CLICK counts as a click; bots are clicks with a reason in DIM_BOT. HEAD and prefetch requests
+ * are counted apart. An impression counts once for its fingerprint within the window of `seen`.
  */
 #pragma once
 
@@ -17,7 +17,6 @@
 
 enum visit_kind { VISIT_CLICK, VISIT_HEAD, VISIT_PREFETCH, VISIT_UNKNOWN, VISIT_ROOT, VISIT_KINDS };
 
-/* The two orphans. */
 static inline bool visit_is_orphan(enum visit_kind k)
 {
 	return k == VISIT_UNKNOWN || k == VISIT_ROOT;
@@ -31,16 +30,17 @@ enum visit_dim {
 	DIM_DEVICE,
 	DIM_LANGUAGE,
 	DIM_SOURCE, /* "link", "qr" */
-	DIM_BOT,    /* why it is taken for a machine */
+	DIM_BOT,    /* why it is classified as a bot */
 	DIM_COUNT,
 };
-extern const char
-    *const visit_dim_names[DIM_COUNT]; /* "referrer", "country", … as the API and columns are called */
+/* "referrer", "country", …: the names in the API, and of columns. */
+extern const char *const visit_dim_names[DIM_COUNT];
 
-/* All that is rolled up about a visit. Few differ from each other, so they are numbered. */
+/* The kind of a visit and its dimensions: all that rollups are grouped by. Few sets are distinct, so each has
+ * an id. */
 struct dimension_set {
 	enum visit_kind kind;
-	struct str dims[DIM_COUNT]; /* STR_NULL: not known */
+	struct str dims[DIM_COUNT]; /* STR_NULL: unknown */
 };
 
 enum { SINK_NO_TEXT = 0xffffffff, SINK_FINGERPRINT_BYTES = 12, ADDRESS_BYTES_MAX = 6, SINK_CLICKS_MAX = 512 };
@@ -50,51 +50,50 @@ struct sink_visit {
 	int64_t time_ms;
 	uint64_t link;       /* row id in the store; 0 for orphans */
 	uint64_t visitor;    /* hash with the day's salt; 0: none */
-	uint64_t stream;     /* of the queue: for who counts clicks outside of the sink */
-	uint32_t set;        /* index into the batch's shapes */
-	uint32_t agent;      /* index into the batch's texts, or SINK_NO_TEXT; likewise: */
+	uint64_t stream;     /* of the queue; for click counters outside the sink */
+	uint32_t set;        /* index into the batch's dimension sets */
+	uint32_t agent;      /* index into the batch's texts, or SINK_NO_TEXT; so are the next three */
 	uint32_t referrer;   /* as sent */
 	uint32_t place;      /* "region\ncity" */
-	uint32_t path;       /* orphans: what was asked for */
+	uint32_t path;       /* orphans: the requested path */
 	uint8_t address_len; /* 0: none, 3: IPv4 /24, 6: IPv6 /48 */
 	uint8_t address[ADDRESS_BYTES_MAX];
 };
 
 struct sink_impression {
 	struct event_id event;
-	int64_t time_ms;     /* the event's own `ts` */
-	int64_t received_ms; /* when we took it: what the window of `seen` is measured on */
+	int64_t time_ms;     /* the event's `ts` */
+	int64_t received_ms; /* when this server received it; the window of `seen` is measured on it */
 	uint8_t fingerprint[SINK_FINGERPRINT_BYTES];
-	/* For who looks for duplicates: */
-	uint64_t lane; /* of the queue */
-	uint32_t
-	    same_as;   /* 1 + the number of the first in the batch with this fingerprint, if it is another */
-	bool in_doubt; /* of the queue's event */
+	/* For the detection of duplicates: */
+	uint64_t partition; /* of the queue */
+	uint32_t same_as; /* 1 + index of the batch's first impression with this fingerprint; 0: this is it */
+	bool in_doubt;    /* see struct queue_event */
 	struct str id;
 	struct str user;
 	struct str ad;
 };
 
-/* Numbers that go into the books as they are. */
+/* Added to the reconciliation as they are. */
 struct sink_tally {
-	uint64_t clicks;               /* visits consumed that are no orphans, HEAD and prefetch included */
+	uint64_t clicks;               /* visits consumed except orphans; HEAD and prefetch included */
 	uint64_t orphans;              /* consumed */
-	uint64_t impressions;          /* consumed, before duplicates are taken out */
-	uint64_t duplicates;           /* impressions that the worker itself found twice in its batch */
-	uint64_t unusable_clicks;      /* consumed, but could not be processed: in the dead-letter file */
+	uint64_t impressions;          /* consumed, duplicates included */
+	uint64_t duplicates;           /* impressions that the worker found to be duplicates */
+	uint64_t unusable_clicks;      /* consumed but not processable: in the dead-letter file */
 	uint64_t unusable_impressions; /* likewise */
-	uint64_t rejected;             /* events refused at the door */
+	uint64_t rejected;             /* events that the API refused */
 	uint64_t dropped_clicks;       /* visits not recorded because of overload */
 };
 
-/* What else became of events. Together with the visits and impressions of a batch they are all that was
- * consumed with it: nothing is without a trace. */
+/* What else happened to events. A batch's visits, impressions and notes together account for every event
+ * consumed with it. */
 enum sink_note_kind {
-	NOTE_DUPLICATE,           /* an impression that was counted before, or earlier in this batch */
-	NOTE_UNUSABLE_CLICK,      /* could not be processed: in the dead-letter file */
+	NOTE_DUPLICATE,           /* an impression counted before, or earlier in this batch */
+	NOTE_UNUSABLE_CLICK,      /* not processable: in the dead-letter file */
 	NOTE_UNUSABLE_ORPHAN,     /* likewise */
 	NOTE_UNUSABLE_IMPRESSION, /* likewise */
-	NOTE_REJECTED,            /* `count` events were refused at the door */
+	NOTE_REJECTED,            /* the API refused `count` events */
 	NOTE_DROPPED,             /* `count` visits were not recorded because of overload */
 	NOTE_KINDS,
 };
@@ -109,8 +108,8 @@ struct sink_note {
 struct sink_batch {
 	const struct sink_visit *visits;
 	size_t visit_count;
-	const struct sink_impression
-	    *impressions; /* no two with the same fingerprint, unless both counted before */
+	/* No two have the same fingerprint, unless both were counted before. */
+	const struct sink_impression *impressions;
 	size_t impression_count;
 	const struct dimension_set *sets;
 	size_t set_count;
@@ -118,21 +117,21 @@ struct sink_batch {
 	size_t text_count;
 	const struct sink_note *notes;
 	size_t note_count;
-	uint64_t source; /* whose streams these are: */
+	uint64_t source; /* of the streams in `advances` */
 	const struct advance *advances;
 	size_t advance_count;
-	struct sink_tally tally; /* of all that is above */
+	struct sink_tally tally; /* sums over all of the above */
 	int64_t now_ms;
 };
 
-/* Was another impression with this fingerprint counted, received less than the window of `seen` before or
- * after it? Not when this very event was counted: then it is one that is read again. */
-struct sink_recall {
+/* Was another impression with this fingerprint counted that was received less than the window of `seen`
+ * before or after this one? */
+struct duplicate_query {
 	uint8_t fingerprint[SINK_FINGERPRINT_BYTES];
 	struct event_id event;
 	int64_t received_ms;
-	bool is_duplicate; /* out */
-	bool is_itself;    /* out: this very event was counted */
+	bool is_duplicate; /* out; false for a replay */
+	bool is_replay;    /* out: this very event was counted before, and is read again */
 };
 
 struct sink_total {
@@ -141,31 +140,24 @@ struct sink_total {
 };
 
 /*
- * How much older than the newest an impression may come in and still be known as a duplicate: a sink that
- * several servers fill remembers fingerprints for that much longer than the window of `seen`, since one
- * server may be cut off from the queue for days. A sink of one server's own gets its log in order, and needs
- * an hour.
+ * A sink shared by several servers keeps fingerprints this much longer than the window of `seen`: one server
+ * may be cut off from the queue for days, and its impressions must still be recognised as duplicates. A sink
+ * of one server gets its log nearly in order, and needs an hour.
  */
 #define SINK_SEEN_SLACK_MS (7 * 86400000LL)
 
-/* Questions */
+/* Queries */
 
-enum stats_step {
-	STEP_MINUTE,
-	STEP_HOUR,
-	STEP_DAY,
-	STEP_WEEK,
-	STEP_MONTH
-}; /* weeks begin on Monday; all UTC */
+enum stats_step { STEP_MINUTE, STEP_HOUR, STEP_DAY, STEP_WEEK, STEP_MONTH }; /* weeks begin on Monday; UTC */
 enum stats_bots { BOTS_INCLUDED, BOTS_EXCLUDED, BOTS_ONLY };
 
 struct stats_point {
-	int64_t time_ms; /* the step's beginning */
+	int64_t time_ms; /* start of the step */
 	uint64_t clicks;
 };
 
 struct stats_share {
-	struct str value; /* STR_NULL: not known */
+	struct str value; /* STR_NULL: unknown */
 	uint64_t clicks;
 };
 
@@ -177,25 +169,25 @@ struct stats_query {
 	unsigned dims_wanted; /* bits 1 << visit_dim */
 	size_t shares_max;    /* per dimension, the largest first (ties by value) */
 	enum stats_bots bots;
-	unsigned filtered;            /* bits 1 << visit_dim: `filter` holds, all together */
-	struct str filter[DIM_COUNT]; /* STR_NULL: where it is not known */
+	unsigned filtered;            /* bits 1 << visit_dim: `filter` applies; all filters must match */
+	struct str filter[DIM_COUNT]; /* STR_NULL: matches unknown */
 	struct arena *arena;
 
 	/* out; everything but the series and shares is about the same visits */
 	uint64_t clicks;            /* bots as `bots` says */
-	uint64_t bot_clicks;        /* of those */
+	uint64_t bot_clicks;        /* included in `clicks` */
 	uint64_t heads, prefetches; /* not in `clicks` */
 	uint64_t unknowns, roots;   /* orphans; only for link 0 */
-	bool has_visitors;          /* not with a filter */
-	uint64_t visitors;          /* estimate; days of the range added up, whole days */
-	/* Every step of the range, also the empty ones; at most SINK_SERIES_MAX. Where the rollups left are
-	 * coarser than the steps, their clicks are at their start. */
+	bool has_visitors;          /* false with a filter */
+	uint64_t visitors;          /* estimate; the sum over whole days of the range */
+	/* Every step of the range, empty ones too; at most SINK_SERIES_MAX. Where only coarser rollups are
+	 * left, their clicks are at the start of the rollup. */
 	struct stats_point *series;
 	size_t series_count;
 	struct stats_share *shares[DIM_COUNT];
 	size_t share_count[DIM_COUNT];
 };
-enum { SINK_SERIES_MAX = 10000 }; /* a longer one is ERR_LIMIT: the caller asks for larger steps */
+enum { SINK_SERIES_MAX = 10000 }; /* a longer series is ERR_LIMIT: the caller must ask for larger steps */
 
 struct stats_visit {
 	int64_t time_ms;
@@ -204,12 +196,11 @@ struct stats_visit {
 	struct str agent, referrer, region, city, path, address; /* address as text: "192.0.2.0/24" */
 };
 
-/* Newest first, by the minute; within one, the last recorded first. */
+/* Newest minute first; within a minute the last recorded first. */
 struct visits_query {
 	uint64_t link;          /* 0: orphans */
 	int64_t from_ms, to_ms; /* from <= time < to */
-	struct str
-	    cursor; /* STR_NULL: from the newest; otherwise what `next` was; ERR_INVALID if it never was */
+	struct str cursor; /* STR_NULL: from the newest; else an earlier `next`. A forged one: ERR_INVALID */
 	size_t limit;
 	struct arena *arena;
 	struct stats_visit *visits; /* out */
@@ -225,16 +216,15 @@ struct ad_count {
 struct window_query {
 	int64_t from_ms, to_ms; /* from < time <= to, exact to the millisecond at both edges */
 	struct arena *arena;
-	/* out, sorted by ad, those with a count only. Names are bounded in number (ads.h): at most 50,000,
-	 * and
-	 * "(other)" for what all others have. A sink that gives names when they come takes 10,000 new ones a
-	 * day; one that does not tells those that have the most. */
+	/* out, sorted by ad, without zero counts. Names are bounded (ads.h): at most 50,000, and "(other)"
+	 * for the rest. Backends that number ads accept 10,000 new names a day; the others return the ads
+	 * with the highest counts. */
 	struct ad_count *ads;
 	size_t count;
 };
 
 struct top_links_query {
-	int64_t from_ms, to_ms; /* whole days: those that the range touches */
+	int64_t from_ms, to_ms; /* widened to whole days */
 	size_t limit;
 	struct arena *arena;
 	struct sink_total *links; /* out, most clicks first */
@@ -243,10 +233,10 @@ struct top_links_query {
 
 struct reconciliation {
 	struct sink_tally tally;    /* of all batches, ever */
-	uint64_t clicks_in_rollups; /* visits in rollups that are no orphans */
+	uint64_t clicks_in_rollups; /* visits in rollups except orphans */
 	uint64_t orphans_in_rollups;
 	uint64_t impressions_counted;         /* in rollups */
-	uint64_t duplicates;                  /* the worker's and the sink's */
+	uint64_t duplicates;                  /* found by the worker and by the sink */
 	uint64_t visit_rows, impression_rows; /* deep only */
 };
 
@@ -257,68 +247,65 @@ struct sink {
 struct sink_ops {
 	void (*free)(struct sink *);
 
-	/* Nobody waits any longer: calls that are under way end with ERR_UNAVAILABLE within a second or so,
-	 * later ones at once. Any thread. NULL: nothing here waits for long. */
-	void (*let_go)(struct sink *);
+	/* For shutdown: calls under way end with ERR_UNAVAILABLE within about a second, later ones at once.
+	 * Any thread. NULL: no call of this sink blocks for long. */
+	void (*cancel)(struct sink *);
 
-	/* Where to go on reading: every stream of the source that was ever read and not forgotten. NULL: this
-	 * sink keeps no positions, so the queue must; what it is given twice it counts once, by the events'
-	 * ids. */
+	/* Positions of all streams of the source that were read and not forgotten. NULL: this sink keeps no
+	 * positions, so the queue must; events given twice are counted once, by their ids. */
 	int (*resume)(struct sink *, uint64_t source, struct arena *arena, struct position **ret,
 	              size_t *ret_count);
 
 	/*
-	 * Takes a whole batch or nothing of it: rows, rollups, seen fingerprints, positions and books move
-	 * together. Impressions that were seen before are left out and counted as duplicates in
-	 * *ret_duplicates. ERR_UNAVAILABLE, ERR_NOMEM, ERR_CORRUPT: nothing happened that the same batch,
-	 * tried again, would not make right. ERR_LIMIT: likewise, and it wants to be given less often.
-	 * ERR_UNCERTAIN: the streams are not where the batch begins, because another worker reads them or a
-	 * batch before this one failed but turns out to have happened; go on from what `resume` says. Some
-	 * milliseconds; some hundred when what was committed before is sorted in meanwhile, as happens with
-	 * some commits after many.
+	 * Stores the whole batch or nothing of it: rows, rollups, fingerprints, positions and reconciliation
+	 * change together. Impressions seen before are skipped and counted in *ret_duplicates. Takes some
+	 * milliseconds; some hundred when earlier commits are compacted with it.
+	 *
+	 *	ERR_UNAVAILABLE, ERR_NOMEM, ERR_CORRUPT  the same batch may be retried: nothing counts twice
+	 *	ERR_LIMIT                                likewise, and commits should come less often
+	 *	ERR_UNCERTAIN                            the streams are not where the batch begins: another
+	 *	                                         worker reads them, or an earlier commit succeeded
+	 *	                                         although it reported failure; continue from `resume`
 	 */
 	int (*commit)(struct sink *, const struct sink_batch *batch, uint64_t *ret_duplicates);
 
-	/* For a sink whose commit takes all impressions for new (NULL: it can tell): which of them were
-	 * counted before. Only the thread that commits. */
-	int (*recall)(struct sink *, struct sink_recall *asked, size_t count);
+	/* For sinks whose commit does not detect duplicates; NULL: it does. Only the committing thread. */
+	int (*find_duplicates)(struct sink *, struct duplicate_query *queries, size_t count);
 
-	/* Likewise. 1: there are impressions that `recall` could find; 0: there are none. Quick, however many
-	 * there are. */
-	int (*recalls_any)(struct sink *);
+	/* Likewise. 1: `find_duplicates` may find something; 0: no fingerprint is stored. Constant time. */
+	int (*has_fingerprints)(struct sink *);
 
-	/* After it, all that was committed survives power loss: segments read to their end may be removed. */
-	int (*settle)(struct sink *);
+	/* Makes all commits durable (they survive power loss): fully read segments may then be removed. NULL:
+	 * an answered commit is durable, or will be before the queue drops its events. */
+	int (*sync)(struct sink *);
 
-	/* The streams are gone: their positions need not be kept. NULL without `resume`. */
+	/* The streams no longer exist: drops their positions. NULL without `resume`. */
 	int (*forget)(struct sink *, uint64_t source, const uint64_t *streams, size_t count);
 
-	/* One bounded step (some milliseconds, now and then some hundred) of folding old rollups and dropping
-	 * what is past its time. A clock is believed only up to an hour after the last commit's. >0: there is
-	 * more to do; 0: nothing is due; <0: error. */
+	/* One bounded step (some milliseconds, rarely some hundred): folds old rollups and deletes expired
+	 * data. Never goes beyond one hour after the last commit, whatever `now_ms` says. >0: more is due; 0:
+	 * nothing is due; <0: error. */
 	int (*retention)(struct sink *, int64_t now_ms);
 
-	/* Links whose total changed since it was last marked as flushed, at most `max`; and marking them
-	 * (unless the total has moved on meanwhile). Not cheap: every few seconds, not after every commit.
-	 * After a flood of visits the last of them may be in the totals of a later call only. NULL: this sink
-	 * does not know which have changed. */
+	/* Links whose total changed since it was marked as flushed, at most `max`; and marking them, unless
+	 * the total has changed again. Expensive: call every few seconds, not after every commit. The newest
+	 * visits may be missing until a later call. NULL: this sink does not track changed totals. */
 	int (*totals)(struct sink *, size_t max, struct arena *arena, struct sink_total **ret,
 	              size_t *ret_count);
 	int (*totals_flushed)(struct sink *, const struct sink_total *totals, size_t count);
 
-	/* Questions: 0, or ERR_UNAVAILABLE, ERR_NOMEM, ERR_CORRUPT, and what the query's fields say. Safe to
-	 * retry. Each sees one consistent moment between two commits. */
+	/* Queries: 0, ERR_UNAVAILABLE, ERR_NOMEM, ERR_CORRUPT, and what the query's fields name. Safe to
+	 * retry. Each sees one consistent state between two commits. */
 	int (*stats)(struct sink *, struct stats_query *q);
 	int (*visits)(struct sink *, struct visits_query *q);
 	int (*window)(struct sink *, struct window_query *q);
 	int (*top_links)(struct sink *, struct top_links_query *q);
-	/* Fills in the clicks of each of n links, at most SINK_CLICKS_MAX: all that were ever committed, bots
-	 * included, also where retention has dropped the rollups; 0 for a link that nobody visited. Some
-	 * microseconds for each link, and some milliseconds when much was committed lately. */
+	/* Sets the clicks of n links, at most SINK_CLICKS_MAX: all ever committed, bots included, also those
+	 * whose rollups have expired; 0 for a link without visits. Some microseconds per link, some
+	 * milliseconds while many visits are buffered. */
 	int (*clicks)(struct sink *, struct sink_total *links, size_t n);
-	/* Of the events that were first logged by this node; 0: of all. A sink of one node's own counts all
-	 * that it has.
-	 */
+	/* Of the events first logged by this node; 0: of all nodes. A sink of a single node ignores
+	 * `node`. */
 	int (*reconciliation)(struct sink *, uint64_t node, bool deep, struct reconciliation *ret);
 	int (*ping)(struct sink *, struct err *e);
 };

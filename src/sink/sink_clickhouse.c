@@ -5,35 +5,33 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { ASK_TIMEOUT_MS = 30000, DO_TIMEOUT_MS = 60000, PING_TIMEOUT_MS = 3000 };
+enum { SELECT_TIMEOUT_MS = 30000, EXEC_TIMEOUT_MS = 60000, PING_TIMEOUT_MS = 3000 };
 
 /* --- statements --- */
 
-static int call_code(int r)
+static int run(struct sink_clickhouse *s, const struct clickhouse_call *call, struct buf *answer,
+               struct err *e)
 {
+	int r = clickhouse_run(s->client, call, answer, e);
 	return r == 0 || r == ERR_NOMEM ? r : ERR_UNAVAILABLE;
 }
 
-int ch_ask(struct sink_clickhouse *s, struct buf *sql, struct buf *ret_answer)
+int ch_select(struct sink_clickhouse *s, struct buf *sql, struct buf *ret_answer)
 {
 	buf_printf(sql, " FORMAT RowBinary");
-	if (sql->failed)
-		return ERR_NOMEM;
 	struct clickhouse_call call = {
-	    .sql = buf_view(sql), .settings = s->select_settings, .timeout_ms = ASK_TIMEOUT_MS};
-	return call_code(clickhouse_run(s->client, &call, ret_answer, NULL));
+	    .sql = buf_view(sql), .settings = s->select_settings, .timeout_ms = SELECT_TIMEOUT_MS};
+	return sql->failed ? ERR_NOMEM : run(s, &call, ret_answer, NULL);
 }
 
-int ch_do(struct sink_clickhouse *s, struct buf *sql)
+int ch_exec(struct sink_clickhouse *s, struct buf *sql)
 {
-	if (sql->failed)
-		return ERR_NOMEM;
 	struct clickhouse_call call = {
-	    .sql = buf_view(sql), .settings = s->alter_settings, .timeout_ms = DO_TIMEOUT_MS};
-	return call_code(clickhouse_run(s->client, &call, NULL, NULL));
+	    .sql = buf_view(sql), .settings = s->alter_settings, .timeout_ms = EXEC_TIMEOUT_MS};
+	return sql->failed ? ERR_NOMEM : run(s, &call, NULL, NULL);
 }
 
-int ch_end(const struct row_reader *r)
+int ch_rows_status(const struct row_reader *r)
 {
 	return r->bad ? ERR_CORRUPT : 0;
 }
@@ -90,7 +88,7 @@ static void click_free(struct sink *base)
 	free(s);
 }
 
-static void click_let_go(struct sink *base)
+static void click_cancel(struct sink *base)
 {
 	clickhouse_let_go(ch_self(base)->client);
 }
@@ -103,32 +101,21 @@ static int click_commit(struct sink *base, const struct sink_batch *batch, uint6
 	return r;
 }
 
-/* What an INSERT was answered for is on its way to the disk. Queues keep what they gave for longer. */
-static int click_settle(struct sink *base)
-{
-	(void)base;
-	return 0;
-}
-
 static int click_ping(struct sink *base, struct err *e)
 {
-	struct sink_clickhouse *s = ch_self(base);
 	struct clickhouse_call call = {.sql = STR("SELECT toUInt8(0) FROM visit LIMIT 1 FORMAT RowBinary"),
 	                               .timeout_ms = PING_TIMEOUT_MS,
 	                               .is_quiet = true};
-	struct buf answer = {0};
-	int r = clickhouse_run(s->client, &call, &answer, e);
-	buf_release(&answer);
-	return call_code(r);
+	CLEANUP(buf_release) struct buf answer = {0};
+	return run(ch_self(base), &call, &answer, e);
 }
 
 static const struct sink_ops click_ops = {
     .free = click_free,
-    .let_go = click_let_go,
+    .cancel = click_cancel,
     .commit = click_commit,
-    .recall = ch_recall,
-    .recalls_any = ch_recalls_any,
-    .settle = click_settle,
+    .find_duplicates = ch_find_duplicates,
+    .has_fingerprints = ch_has_fingerprints,
     .retention = ch_retention,
     .stats = ch_stats,
     .visits = ch_visits,
@@ -144,11 +131,11 @@ int sink_clickhouse_open(const char *url, const struct sink_settings *settings, 
 {
 	struct sink_clickhouse *s = calloc(1, sizeof(*s));
 	if (!s)
-		return err_set(e, ERR_NOMEM, "memory ran out");
+		return err_set(e, ERR_NOMEM, "out of memory");
 	s->base.ops = &click_ops;
-	s->settings = sink_settings_settle(settings);
+	s->settings = sink_settings_normalize(settings);
 	s->insert_timeout_ms = CH_INSERT_TIMEOUT_MS;
-	s->settle_s = CH_SETTLE_S;
+	s->quiet_s = CH_QUIET_S;
 	uint64_t process;
 	randombytes_buf(&process, sizeof(process));
 	snprintf(s->base_id, sizeof(s->base_id), "curt-%016llx", (unsigned long long)process);

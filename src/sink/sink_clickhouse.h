@@ -1,24 +1,25 @@
 /*
- * The role `sink` on a ClickHouse database, 18.16 or later, that any number of workers fill and any number of
- * servers ask.
+ * The role `sink` on a ClickHouse database, 18.16 or later, written by any number of workers and queried by
+ * any number of servers.
  *
- * It has no transactions, so nothing depends on one. Every row carries its event's id in its table's sorting
- * key, and a question counts one row for each: whatever is given twice is counted once. So it keeps no
- * positions (`resume` is NULL), and takes all impressions for new (`recall` is what tells).
+ * ClickHouse has no transactions, so nothing depends on one. Every row carries its event's id in the sorting
+ * key of its table, and queries count one row per id: a row inserted twice counts once. So this sink keeps no
+ * positions (`resume` is NULL), and its commit does not detect duplicates (`find_duplicates` does).
  *
- * What is weaker than elsewhere: a commit is one INSERT for each table, and one INSERT is seen at once only
- * within a day. So a question may see the visits of a commit and not yet its impressions, or those of one day
- * and not yet those of another; every question is answered by one SELECT, but for unique visitors, which are
- * asked for apart. What was committed survives power loss once the server's system has written it to disk, as
- * far as the server is set up to care.
+ * Its guarantees are weaker than those of the other backends:
  *
- * Nothing is folded: counts stay exact to the millisecond until their day goes.
+ *	atomicity    A commit is one INSERT per table, and an INSERT is atomic only within one day. A query
+ *	             may see a commit's visits before its impressions, or one day before another.
+ *	consistency  A query is one SELECT, except that unique visitors are a second one.
+ *	durability   Commits survive power loss once the server's operating system has written them to disk.
+ *
+ * Counts are never folded: they stay exact to the millisecond until their day expires.
  */
 #pragma once
 
 #include "sink/settings.h"
 #include "sink/sink.h"
 
-/* Makes the database and the tables that are missing. The form of a URL is in client/clickhouse.h. */
+/* Creates the database and the tables if needed. client/clickhouse.h describes the URL. */
 int sink_clickhouse_open(const char *url, const struct sink_settings *settings, struct sink **ret,
                          struct err *e);

@@ -13,9 +13,9 @@ struct sink_lazy {
 	struct sink_lazy_config config;
 	pthread_mutex_t lock;
 	struct sink *inner; /* NULL: not opened yet */
-	bool is_opening;    /* somebody tries: the others do not wait */
-	bool is_let_go;     /* nobody tries any more */
-	int64_t again_ms;   /* monotonic */
+	bool is_opening;    /* a thread tries to open it: the others do not wait */
+	bool is_cancelled;
+	int64_t again_ms; /* monotonic: the time of the next attempt */
 	struct err why;
 };
 
@@ -24,22 +24,16 @@ static struct sink_lazy *self(struct sink *base)
 	return container_of(base, struct sink_lazy, base);
 }
 
-static bool may_open(struct sink_lazy *s, struct sink **ret)
-{
-	pthread_mutex_lock(&s->lock);
-	*ret = s->inner;
-	bool may = !s->inner && !s->is_opening && !s->is_let_go && clock_mono_ms() >= s->again_ms;
-	s->is_opening |= may;
-	pthread_mutex_unlock(&s->lock);
-	return may;
-}
-
-/* NULL: it is away. */
+/* NULL: it is not available. */
 static struct sink *reach(struct sink_lazy *s)
 {
-	struct sink *inner;
 	struct err why = {""};
-	if (!may_open(s, &inner))
+	pthread_mutex_lock(&s->lock);
+	struct sink *inner = s->inner;
+	bool may_open = !inner && !s->is_opening && !s->is_cancelled && clock_mono_ms() >= s->again_ms;
+	s->is_opening |= may_open;
+	pthread_mutex_unlock(&s->lock);
+	if (!may_open)
 		return inner;
 	int r = s->config.open(s->config.ctx, &inner, &why);
 	pthread_mutex_lock(&s->lock);
@@ -50,33 +44,24 @@ static struct sink *reach(struct sink_lazy *s)
 		s->inner = inner;
 	pthread_mutex_unlock(&s->lock);
 	if (r == 0)
-		log_info("sink", "the sink is there now");
+		log_info("sink", "sink opened");
 	return r == 0 ? inner : NULL;
 }
 
-#define ASK(question, type)                                                      \
-	static int lazy_##question(struct sink *base, type *q)                   \
-	{                                                                        \
-		struct sink *inner = reach(self(base));                          \
-		return inner ? inner->ops->question(inner, q) : ERR_UNAVAILABLE; \
+/* Passes a query on. */
+#define FORWARD(query, arguments, ...)                                        \
+	static int lazy_##query(struct sink *base, __VA_ARGS__)               \
+	{                                                                     \
+		struct sink *inner = reach(self(base));                       \
+		return inner ? inner->ops->query arguments : ERR_UNAVAILABLE; \
 	}
-ASK(stats, struct stats_query)
-ASK(visits, struct visits_query)
-ASK(window, struct window_query)
-ASK(top_links, struct top_links_query)
-#undef ASK
-
-static int lazy_clicks(struct sink *base, struct sink_total *links, size_t n)
-{
-	struct sink *inner = reach(self(base));
-	return inner ? inner->ops->clicks(inner, links, n) : ERR_UNAVAILABLE;
-}
-
-static int lazy_books(struct sink *base, uint64_t node, bool deep, struct reconciliation *ret)
-{
-	struct sink *inner = reach(self(base));
-	return inner ? inner->ops->reconciliation(inner, node, deep, ret) : ERR_UNAVAILABLE;
-}
+FORWARD(stats, (inner, q), struct stats_query *q)
+FORWARD(visits, (inner, q), struct visits_query *q)
+FORWARD(window, (inner, q), struct window_query *q)
+FORWARD(top_links, (inner, q), struct top_links_query *q)
+FORWARD(clicks, (inner, links, n), struct sink_total *links, size_t n)
+FORWARD(reconciliation, (inner, node, deep, ret), uint64_t node, bool deep, struct reconciliation *ret)
+#undef FORWARD
 
 static int lazy_ping(struct sink *base, struct err *e)
 {
@@ -85,20 +70,21 @@ static int lazy_ping(struct sink *base, struct err *e)
 	if (inner)
 		return inner->ops->ping(inner, e);
 	pthread_mutex_lock(&s->lock);
-	int r = err_set(e, ERR_UNAVAILABLE, "%s", s->why.text[0] ? s->why.text : "the sink is away");
+	int r = err_set(e, ERR_UNAVAILABLE, "%s",
+	                s->why.text[0] ? s->why.text : "the sink is not available yet");
 	pthread_mutex_unlock(&s->lock);
 	return r;
 }
 
-static void lazy_let_go(struct sink *base)
+static void lazy_cancel(struct sink *base)
 {
 	struct sink_lazy *s = self(base);
 	pthread_mutex_lock(&s->lock);
-	s->is_let_go = true;
+	s->is_cancelled = true;
 	struct sink *inner = s->inner;
 	pthread_mutex_unlock(&s->lock);
-	if (inner && inner->ops->let_go)
-		inner->ops->let_go(inner);
+	if (inner && inner->ops->cancel)
+		inner->ops->cancel(inner);
 }
 
 static void lazy_free(struct sink *base)
@@ -112,13 +98,13 @@ static void lazy_free(struct sink *base)
 
 static const struct sink_ops lazy_ops = {
     .free = lazy_free,
-    .let_go = lazy_let_go,
+    .cancel = lazy_cancel,
     .stats = lazy_stats,
     .visits = lazy_visits,
     .window = lazy_window,
     .top_links = lazy_top_links,
     .clicks = lazy_clicks,
-    .reconciliation = lazy_books,
+    .reconciliation = lazy_reconciliation,
     .ping = lazy_ping,
 };
 

@@ -1,8 +1,7 @@
 /*
- * A sink that was away when this process started, for processes that only ask it: it is opened with one of
- * the first questions after it is back. Until then every question is ERR_UNAVAILABLE, and `ping` says why. It
- * takes no commits. Whoever tries to open it waits for as long as that takes, one at a time, not more often
- * than every two seconds; the others are answered at once.
+ * A sink that could not be opened when the process started, for processes that only query it. A query tries
+ * to open it, at most every two seconds and one thread at a time. Other queries get ERR_UNAVAILABLE at once
+ * until it is open, and `ping` says why. It accepts no commits.
  */
 #pragma once
 

@@ -1,9 +1,8 @@
 /*
  * The role `sink` on a PostgreSQL database.
  *
- * The thread that commits has a connection of its own. Questions have a few others; each is one snapshot.
- * What memory holds beside the database are numbers of names, which never mean anything else, and which days
- * have partitions, which saves asking.
+ * The committing thread has its own connection. Queries share a few others, and each runs in one snapshot.
+ * Memory caches the ids of names, which never change, and which days have partitions.
  */
 #include "sink/sink_postgres.h"
 #include "os/retry.h"
@@ -16,9 +15,9 @@
 
 enum {
 	READERS = 4,
-	TIMEOUT_MS = 30000,   /* a large batch, a question about much */
-	DAYS_BACK = 3,        /* so old may what comes late be, and still get a partition */
-	DAYS = DAYS_BACK + 2, /* with today and tomorrow */
+	TIMEOUT_MS = 30000,   /* for a large batch or an expensive query */
+	DAYS_BACK = 3,        /* late visits up to this old still get a partition */
+	DAYS = DAYS_BACK + 2, /* today and tomorrow included */
 };
 
 struct sink_postgres {
@@ -27,20 +26,20 @@ struct sink_postgres {
 	struct postgres_layout layout;
 	struct pg_pool *writers, *readers;
 
-	/* the committing thread's */
+	/* Owned by the committing thread. */
 	struct postgres_names *names;
 	struct postgres_retention retention;
-	int64_t days_from;              /* the first of the days that the next is about */
-	bool has_day[ROW_TABLES][DAYS]; /* there is a partition */
+	int64_t days_from;              /* the first day of has_day */
+	bool has_day[ROW_TABLES][DAYS]; /* the partition exists */
 	struct {
-		bool unknown; /* whether that commit happened; its batch, when it comes again, will tell */
+		bool is_uncertain; /* whether that commit happened; retrying its batch will tell */
 		uint64_t hash;
 		uint64_t duplicates;
 	} last;
 
-	pthread_mutex_t trouble_lock; /* guards the text */
+	pthread_mutex_t trouble_lock; /* guards trouble_text */
 	struct err trouble_text;      /* why the last write failed */
-	atomic_bool troubled;         /* may be peeked at */
+	atomic_bool troubled;         /* the last write failed; read without the lock */
 };
 
 static struct sink_postgres *self(struct sink *base)
@@ -48,7 +47,7 @@ static struct sink_postgres *self(struct sink *base)
 	return container_of(base, struct sink_postgres, base);
 }
 
-/* What callers of the role know. */
+/* Maps to the codes of the role. */
 static int outcome_of(int r)
 {
 	switch (r) {
@@ -61,14 +60,14 @@ static int outcome_of(int r)
 	}
 }
 
-struct writing {
+struct write_call {
 	struct sink_postgres *sink;
 	struct pg_conn *conn;
 	struct err why;
 };
 
-/* Says how it went, and gives the connection back. */
-static int write_end(struct writing *w, int r)
+/* Returns the connection, and records a failure for `ping`. */
+static int write_end(struct write_call *w, int r)
 {
 	struct sink_postgres *s = w->sink;
 	pg_return(w->conn);
@@ -85,33 +84,33 @@ static int write_end(struct writing *w, int r)
 	return outcome_of(r);
 }
 
-/* False: the server is away, which is said. */
-static bool write_begin(struct writing *w, struct sink *base)
+/* False: no connection, which is recorded. */
+static bool write_begin(struct write_call *w, struct sink *base)
 {
-	*w = (struct writing){.sink = self(base)};
+	*w = (struct write_call){.sink = self(base)};
 	w->conn = pg_take(w->sink->writers, &w->why);
 	if (!w->conn)
 		write_end(w, ERR_UNAVAILABLE);
 	return w->conn != NULL;
 }
 
-/* --- questions --- */
+/* --- queries --- */
 
 static const struct pg_statement snapshot_begin = {"sink_snapshot",
                                                    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"};
 
 /*
- * A question in a snapshot, asked once more if the connection was lost, as another one may work:
+ * A query in a snapshot. It runs once more if the connection was lost, as another one may work:
  *
  *	struct snapshot n = {.sink = s};
  *	while (snapshot_next(&n))
- *		n.r = ask(n.conn);
+ *		n.r = query(n.conn);
  *	return n.r;
  */
 struct snapshot {
 	struct sink_postgres *sink;
 	struct pg_conn *conn;
-	int r; /* of the last attempt; when it is over, what callers of the role know */
+	int r; /* of the last attempt; in the end a code of the role */
 	int tries;
 };
 
@@ -128,7 +127,7 @@ static bool snapshot_next(struct snapshot *n)
 		}
 		n->tries++;
 		struct pg_query begin = pg_query(n->conn, &snapshot_begin);
-		n->r = postgres_do(&begin, NULL);
+		n->r = postgres_exec(&begin, NULL);
 		if (n->r == 0)
 			return true;
 	}
@@ -151,8 +150,8 @@ static int postgres_stats(struct sink *base, struct stats_query *q)
 static int postgres_visits(struct sink *base, struct visits_query *q)
 {
 	struct snapshot n = {.sink = self(base)};
-	struct page_from from;
-	int r = page_check(q, n.sink->layout.key, &from);
+	struct page_cursor from;
+	int r = page_cursor_parse(q, n.sink->layout.key, &from);
 	if (r != 0)
 		return r;
 	while (snapshot_next(&n))
@@ -176,30 +175,27 @@ static int postgres_top_links(struct sink *base, struct top_links_query *q)
 	return n.r;
 }
 
-static int postgres_clicks(struct sink *base, struct sink_total *links, size_t n)
+static int postgres_clicks(struct sink *base, struct sink_total *links, size_t count)
 {
-	ASSERT(n <= SINK_CLICKS_MAX);
-	struct snapshot snapshot = {.sink = self(base)};
-	while (snapshot_next(&snapshot))
-		snapshot.r = postgres_clicks_get(snapshot.conn, links, n);
-	return snapshot.r;
+	ASSERT(count <= SINK_CLICKS_MAX);
+	struct snapshot n = {.sink = self(base)};
+	while (snapshot_next(&n))
+		n.r = postgres_clicks_get(n.conn, links, count);
+	return n.r;
 }
 
 static int postgres_reconciliation(struct sink *base, uint64_t node, bool deep, struct reconciliation *ret)
 {
-	struct reconciliation reconciliation = {0};
 	struct snapshot n = {.sink = self(base)};
 	while (snapshot_next(&n))
-		n.r = postgres_reconciliation_get(n.conn, node, deep, &reconciliation);
-	if (n.r == 0)
-		*ret = reconciliation;
+		n.r = postgres_reconciliation_get(n.conn, node, deep, ret);
 	return n.r;
 }
 
 /* --- commit --- */
 
-/* A partition for that time, if it is near the present. Where others are in the way the rest takes the rows.
- */
+/* Creates the partition for a time close to the present. If locks are taken, the default partition gets the
+ * rows. */
 static int day_ensure(struct sink_postgres *s, struct pg_conn *c, enum row_table table, int64_t time_ms,
                       struct err *e)
 {
@@ -230,19 +226,18 @@ static int batch_take(struct sink_postgres *s, struct pg_conn *c, const struct s
 		r = postgres_intake_run(&in, e);
 	uint64_t hash = in.at_commit || in.was_done ? keyed_batch_hash(s->layout.key, batch) : 0;
 	if (in.at_commit) {
-		s->last.unknown = true;
+		s->last.is_uncertain = true;
 		s->last.hash = hash;
 		s->last.duplicates = in.duplicates;
 	}
 	if (r != 0)
 		return r;
-	/* One that is there already: how many were duplicates is known if it was this process that put it
-	 * there. */
+	/* The duplicates of a batch committed before are known only if this process has committed it. */
 	if (in.was_done)
-		*ret_duplicates = s->last.unknown && s->last.hash == hash ? s->last.duplicates : 0;
+		*ret_duplicates = s->last.is_uncertain && s->last.hash == hash ? s->last.duplicates : 0;
 	else
 		*ret_duplicates = in.duplicates;
-	s->last.unknown = false;
+	s->last.is_uncertain = false;
 	return 0;
 }
 
@@ -250,7 +245,7 @@ static const struct retry_policy commit_retry = {.min_ms = 10, .max_ms = 50, .tr
 
 static int postgres_commit(struct sink *base, const struct sink_batch *batch, uint64_t *ret_duplicates)
 {
-	struct writing w;
+	struct write_call w;
 	struct retry retry = {0};
 	int r;
 	bool again;
@@ -258,9 +253,7 @@ static int postgres_commit(struct sink *base, const struct sink_batch *batch, ui
 		return ERR_UNAVAILABLE;
 	do {
 		r = batch_take(w.sink, w.conn, batch, ret_duplicates, &w.why);
-		/* Others were in the way: a deadlock, a row that appeared meanwhile. Not if they held a lock
-		 * for long.
-		 */
+		/* A conflict with other workers, such as a deadlock; not a lock held for long. */
 		again = (r == ERR_BUSY || r == ERR_CONFLICT) && !pg_conn_failed(w.conn) &&
 		        !pg_lock_timed_out(w.conn);
 	} while (again && retry_wait(&retry, &commit_retry));
@@ -279,7 +272,7 @@ static const struct pg_statement positions_forget = {
 static int postgres_resume(struct sink *base, uint64_t source, struct arena *arena, struct position **ret,
                            size_t *ret_count)
 {
-	struct writing w;
+	struct write_call w;
 	if (!write_begin(&w, base))
 		return ERR_UNAVAILABLE;
 	struct pg_query q = pg_query(w.conn, &positions_get);
@@ -289,30 +282,23 @@ static int postgres_resume(struct sink *base, uint64_t source, struct arena *are
 
 static int postgres_forget(struct sink *base, uint64_t source, const uint64_t *streams, size_t count)
 {
-	struct writing w;
+	struct write_call w;
 	if (!write_begin(&w, base))
 		return ERR_UNAVAILABLE;
 	struct pg_query q = pg_query(w.conn, &positions_forget);
 	pg_int(&q, (int64_t)source);
 	pg_ints(&q, (const int64_t *)streams, count);
-	return write_end(&w, postgres_do(&q, &w.why));
-}
-
-/* A COMMIT that was answered is on the disk. */
-static int postgres_settle(struct sink *base)
-{
-	(void)base;
-	return 0;
+	return write_end(&w, postgres_exec(&q, &w.why));
 }
 
 static int postgres_retention(struct sink *base, int64_t now_ms)
 {
 	struct sink_postgres *s = self(base);
-	struct writing w;
+	struct write_call w;
 	if (!write_begin(&w, base))
 		return ERR_UNAVAILABLE;
 	int r = postgres_retention_step(&s->retention, w.conn, &s->layout, &s->settings, now_ms, &w.why);
-	return write_end(&w, r == ERR_BUSY ? 0 : r); /* others are in the way: later */
+	return write_end(&w, r == ERR_BUSY ? 0 : r); /* busy: try again later */
 }
 
 /* --- totals --- */
@@ -327,7 +313,7 @@ static const struct pg_statement totals_mark = {
 static int postgres_totals(struct sink *base, size_t max, struct arena *arena, struct sink_total **ret,
                            size_t *ret_count)
 {
-	struct writing w;
+	struct write_call w;
 	if (!write_begin(&w, base))
 		return ERR_UNAVAILABLE;
 	struct pg_query q = pg_query(w.conn, &totals_get);
@@ -337,16 +323,16 @@ static int postgres_totals(struct sink *base, size_t max, struct arena *arena, s
 
 static int postgres_totals_flushed(struct sink *base, const struct sink_total *totals, size_t count)
 {
-	struct writing w;
+	struct write_call w;
 	if (!write_begin(&w, base))
 		return ERR_UNAVAILABLE;
 	struct pg_query q = pg_query(w.conn, &totals_mark);
 	PG_FIELDS(&q, pg_ints, totals, count, link);
 	PG_FIELDS(&q, pg_ints, totals, count, clicks);
-	return write_end(&w, postgres_do(&q, &w.why));
+	return write_end(&w, postgres_exec(&q, &w.why));
 }
 
-/* --- health and life --- */
+/* --- life cycle --- */
 
 static const struct pg_statement ping_get = {"sink_ping", "SELECT now_ms FROM stats_clock WHERE id = 1"};
 
@@ -357,14 +343,14 @@ static int postgres_ping(struct sink *base, struct err *e)
 	if (!c)
 		return ERR_UNAVAILABLE;
 	struct pg_query q = pg_query(c, &ping_get);
-	int r = outcome_of(postgres_do(&q, e));
+	int r = outcome_of(postgres_exec(&q, e));
 	pg_return(c);
 	if (r != 0 || !atomic_load(&s->troubled))
 		return r;
 	struct str address = pg_pool_address(s->writers);
-	pthread_mutex_lock(
-	    &s->trouble_lock); /* the worker tries again by itself: this only says how it went */
-	r = err_set(e, ERR_UNAVAILABLE, "%.*s: the last write of statistics failed: %s", STR_ARG(address),
+	pthread_mutex_lock(&s->trouble_lock);
+	r = err_set(e, ERR_UNAVAILABLE,
+	            "%.*s: the last write of statistics failed (%s); the worker retries it", STR_ARG(address),
 	            s->trouble_text.text);
 	pthread_mutex_unlock(&s->trouble_lock);
 	return r;
@@ -384,7 +370,6 @@ static const struct sink_ops postgres_ops = {
     .free = postgres_free,
     .resume = postgres_resume,
     .commit = postgres_commit,
-    .settle = postgres_settle,
     .forget = postgres_forget,
     .retention = postgres_retention,
     .totals = postgres_totals,
@@ -406,8 +391,8 @@ static int tables_make(struct sink_postgres *s, struct err *e)
 	struct str address = pg_pool_address(s->writers);
 	struct err why = {""};
 	int r = pg_is_standby(c) ? err_set(&why, ERR_UNAVAILABLE,
-	                                   "this server only follows another one; name that one, or all of "
-	                                   "them with target_session_attrs=read-write")
+	                                   "this server is a standby; name the primary in sink.url, or all "
+	                                   "servers with target_session_attrs=read-write")
 	                         : postgres_tables_make(c, &s->layout, &why);
 	pg_return(c);
 	return r ? err_set(e, r == ERR_INVALID ? r : outcome_of(r), "%.*s: %s", STR_ARG(address), why.text)
@@ -424,7 +409,7 @@ static int parts_open(struct sink_postgres *s, const char *url, struct err *e)
 	pg_pool_timeout(s->readers, TIMEOUT_MS);
 	r = tables_make(s, e);
 	if (r == 0 && postgres_names_new(s->layout.key, &s->names) < 0)
-		r = err_set(e, ERR_NOMEM, "memory ran out");
+		r = err_set(e, ERR_NOMEM, "out of memory");
 	return r;
 }
 
@@ -433,9 +418,9 @@ int sink_postgres_open(const char *url, const struct sink_settings *settings, st
 {
 	struct sink_postgres *s = calloc(1, sizeof(*s));
 	if (!s)
-		return err_set(e, ERR_NOMEM, "memory ran out");
+		return err_set(e, ERR_NOMEM, "out of memory");
 	s->base.ops = &postgres_ops;
-	s->settings = sink_settings_settle(settings);
+	s->settings = sink_settings_normalize(settings);
 	pthread_mutex_init(&s->trouble_lock, NULL);
 	int r = parts_open(s, url, e);
 	if (r != 0) {

@@ -1,9 +1,9 @@
-/* The role `sink` on a PostgreSQL database, which any number of workers and servers share. */
+/* The role `sink` on a PostgreSQL database, shared by any number of workers and servers. */
 #pragma once
 
 #include "sink/settings.h"
 #include "sink/sink.h"
 
-/* Makes the tables when there are none. `url` is postgres://...; sentences never repeat its password. */
+/* Creates the tables if needed. `url` is postgres://…; messages never contain its password. */
 int sink_postgres_open(const char *url, const struct sink_settings *settings, struct sink **ret,
                        struct err *e);

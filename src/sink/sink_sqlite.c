@@ -1,10 +1,11 @@
 /*
- * The role `sink` on a SQLite file (client/sqlite_file.h); layout.c says what is in it. It is written with
- * synchronous=NORMAL: commits do not wait for the disk, because `settle` says when they are safe, and what is
- * lost before is read again from the event log.
+ * The role `sink` on a SQLite file (client/sqlite_file.h). sqlite_tables.c describes its tables.
  *
- * Memory holds the set of seen fingerprints, and how many visits are fresh. Both change only after a COMMIT,
- * and belong to the one thread that writes; questions do not touch them.
+ * The file is written with synchronous=NORMAL: commits do not wait for the disk. `sync` makes them durable.
+ * Commits lost before that are read again from the event log.
+ *
+ * Memory holds the index of seen fingerprints and the number of buffered visits. Both change only after a
+ * COMMIT and belong to the writing thread. Queries do not use them.
  */
 #include "sink/sink_sqlite.h"
 #include "client/sqlite_file.h"
@@ -16,18 +17,18 @@
 #include <stdlib.h>
 
 enum {
-	COMPACTION_AT = 262144,      /* fresh visits: a question looks through them in some milliseconds */
-	COMPACTION_PIECE = 32768,    /* of them in one transaction */
-	COMPACTION_IDLE_MS = 60000,  /* or so long after the first of them */
+	COMPACTION_AT = 262144,      /* buffered visits; a query scans them in some milliseconds */
+	COMPACTION_STEP = 32768,     /* visits in one transaction */
+	COMPACTION_IDLE_MS = 60000,  /* age of the oldest buffered visit that starts a compaction */
 	CHECKPOINT_PAGES = 4000,     /* 16 MB: commits are large, and rewrite the same rollups */
-	SEEN_SLACK_MS = 3600 * 1000, /* events of a log's writers come in out of order by less */
+	SEEN_SLACK_MS = 3600 * 1000, /* the writers of one log are out of order by less than this */
 };
 
-/* Visits that are not digested yet. */
+/* Visits that are not compacted yet. */
 struct buffer_state {
 	uint64_t visits;
 	int64_t since_ms;
-	bool digesting; /* pieces are missing */
+	bool is_compacting; /* a compaction has steps left */
 };
 
 struct sink_sqlite {
@@ -36,12 +37,12 @@ struct sink_sqlite {
 	struct sink_settings settings;
 	uint8_t key[SINK_KEY_BYTES]; /* never changes once the file is open */
 
-	/* Of the thread that writes. */
-	struct seen seen;
-	bool seen_is_stale; /* memory ran out after a COMMIT: the next transaction reads it from the file */
+	/* Owned by the writing thread. */
+	struct seen_index seen;
+	bool seen_is_stale; /* the next transaction loads it from the file */
 	struct buffer_state buffer;
 	struct retention retention;
-	bool seen_turn; /* the last step of tidying was theirs */
+	bool seen_turn; /* the last retention step was about fingerprints */
 };
 
 static struct sink_sqlite *self(struct sink *base)
@@ -49,9 +50,9 @@ static struct sink_sqlite *self(struct sink *base)
 	return container_of(base, struct sink_sqlite, base);
 }
 
-/* --- questions --- */
+/* --- queries --- */
 
-/* Lends a reader with a snapshot until the end of the block. */
+/* A reader with a snapshot, until the end of the block. */
 #define SNAPSHOT(base, read) \
 	CLEANUP(sqlite_file_read_end) struct sqlite_read read = sqlite_file_snapshot_begin(self(base)->file)
 
@@ -67,8 +68,8 @@ static int sqlite_stats(struct sink *base, struct stats_query *q)
 static int sqlite_visits(struct sink *base, struct visits_query *q)
 {
 	const uint8_t *key = self(base)->key;
-	struct page_from from = {0};
-	int r = page_check(q, key, &from);
+	struct page_cursor from = {0};
+	int r = page_cursor_parse(q, key, &from);
 	if (r != 0)
 		return r;
 	SNAPSHOT(base, read);
@@ -89,7 +90,7 @@ static int sqlite_top_links(struct sink *base, struct top_links_query *q)
 
 static int sqlite_reconciliation(struct sink *base, uint64_t node, bool deep, struct reconciliation *ret)
 {
-	(void)node; /* all that is here is its own */
+	(void)node; /* the file has the events of one node only */
 	SNAPSHOT(base, read);
 	return sqlite_error(read.rc ?: sqlite_reconciliation_get(read.conn, deep, ret));
 }
@@ -113,8 +114,8 @@ static int write_begin(struct sink_sqlite *s, struct sqlite_conn **ret)
 	return rc == SQLITE_OK ? 0 : sqlite_file_write_end(s->file, rc);
 }
 
-/* ERR_UNCERTAIN is no doubt of ours: in this process the transaction did not happen, and after a crash the
- * positions, which go with the rows, tell. */
+/* ERR_UNCERTAIN needs no resolution here: for this process the transaction did not happen, and after a crash
+ * the positions, which are committed with the rows, decide. */
 static int write_end(struct sink_sqlite *s, int rc)
 {
 	int r = sqlite_file_write_end(s->file, rc);
@@ -123,18 +124,17 @@ static int write_end(struct sink_sqlite *s, int rc)
 
 static int buffer_read(struct sqlite_conn *c, struct buffer_state *ret)
 {
-	struct book book;
+	struct book_row book;
 	int64_t sums[3] = {0}; /* visits, orphans, since when */
-	int rc = FIND(c, SQL_BUFFER_SUMS, sums, 3) ?: layout_book_get(c, &book);
+	int rc = FIND(c, SQL_BUFFER_SUMS, sums, 3) ?: book_get(c, &book);
 	if (rc == SQLITE_OK)
-		*ret = (struct buffer_state){.visits = (uint64_t)sums[0] - book.digesting.visits,
+		*ret = (struct buffer_state){.visits = (uint64_t)sums[0] - book.compaction.visits,
 		                             .since_ms = sums[2],
-		                             .digesting = book.digesting.row != 0};
+		                             .is_compacting = book.compaction.row != 0};
 	return rc;
 }
 
-/* One piece. */
-static int compaction(struct sink_sqlite *s, size_t visits_max)
+static int compact(struct sink_sqlite *s, size_t visits_max)
 {
 	struct sqlite_conn *c;
 	struct buffer_state buffer;
@@ -155,9 +155,9 @@ static int sqlite_commit(struct sink *base, const struct sink_batch *batch, uint
 	struct sink_sqlite *s = self(base);
 	struct sqlite_conn *c;
 	int r = 0;
-	/* Twice as much as comes in, so that a digest ends before there is enough for the next. */
-	if (s->buffer.digesting || s->buffer.visits >= COMPACTION_AT)
-		r = compaction(s, MAX(COMPACTION_PIECE, 2 * batch->visit_count));
+	/* Twice the input rate, so that a compaction ends before the next one is due. */
+	if (s->buffer.is_compacting || s->buffer.visits >= COMPACTION_AT)
+		r = compact(s, MAX(COMPACTION_STEP, 2 * batch->visit_count));
 	if (r == 0)
 		r = write_begin(s, &c);
 	if (r != 0)
@@ -182,10 +182,9 @@ static int sqlite_commit(struct sink *base, const struct sink_batch *batch, uint
 static int sqlite_resume(struct sink *base, uint64_t source, struct arena *arena, struct position **ret,
                          size_t *ret_count)
 {
-	(void)source; /* streams of all sources are told apart by their numbers */
+	(void)source; /* the numbers of streams are unique over all sources */
 	SNAPSHOT(base, read);
-	return sqlite_error(read.rc
-	                        ?: layout_rows(read.conn, SQL_POSITIONS, INT64_MAX, arena, ret, ret_count));
+	return sqlite_error(read.rc ?: db_pairs(read.conn, SQL_POSITIONS, INT64_MAX, arena, ret, ret_count));
 }
 
 static int sqlite_forget(struct sink *base, uint64_t source, const uint64_t *streams, size_t count)
@@ -202,12 +201,12 @@ static int sqlite_forget(struct sink *base, uint64_t source, const uint64_t *str
 	return write_end(s, rc);
 }
 
-static int sqlite_settle(struct sink *base)
+static int sqlite_sync(struct sink *base)
 {
 	return sqlite_file_settle(self(base)->file);
 }
 
-/* --- tidying --- */
+/* --- retention --- */
 
 static int retention_run(struct sink_sqlite *s, struct sqlite_conn *c, int64_t now_ms, bool *ret_more,
                          int64_t *ret_run)
@@ -221,9 +220,9 @@ static int retention_run(struct sink_sqlite *s, struct sqlite_conn *c, int64_t n
 			rc = retention_step(&s->retention, c, &s->settings, now_ms, ret_more);
 			continue;
 		}
-		/* What is received from now on is not much older than what was received already. */
-		struct book book;
-		rc = layout_book_get(c, &book);
+		/* Later impressions are not received much earlier than those already committed. */
+		struct book_row book;
+		rc = book_get(c, &book);
 		int64_t horizon_ms = MIN(book.received_ms, now_ms) - MIN(s->seen.window_ms, SEEN_SLACK_MS);
 		if (rc == SQLITE_OK)
 			rc = seen_drop(&s->seen, c, horizon_ms, ret_more, ret_run);
@@ -237,10 +236,9 @@ static int sqlite_retention(struct sink *base, int64_t now_ms)
 	struct sqlite_conn *c;
 	bool more;
 	int64_t run;
-	if (s->buffer.digesting || s->buffer.visits >= COMPACTION_AT ||
-	    (s->buffer.visits > 0 && now_ms - s->buffer.since_ms >= COMPACTION_IDLE_MS)) {
-		return compaction(s, COMPACTION_PIECE) ?: 1;
-	}
+	if (s->buffer.is_compacting || s->buffer.visits >= COMPACTION_AT ||
+	    (s->buffer.visits > 0 && now_ms - s->buffer.since_ms >= COMPACTION_IDLE_MS))
+		return compact(s, COMPACTION_STEP) ?: 1;
 	int r = write_begin(s, &c);
 	if (r != 0)
 		return r;
@@ -256,13 +254,12 @@ static int sqlite_totals(struct sink *base, size_t max, struct arena *arena, str
                          size_t *ret_count)
 {
 	struct sink_sqlite *s = self(base);
-	int r = s->buffer.visits > 0 ? compaction(s, COMPACTION_PIECE) : 0;
+	int r = s->buffer.visits > 0 ? compact(s, COMPACTION_STEP) : 0;
 	if (r != 0)
 		return r;
 	SNAPSHOT(base, read);
 	return sqlite_error(
-	    read.rc
-	        ?: layout_rows(read.conn, SQL_TOTALS_UNFLUSHED, MIN(max, 1 << 20), arena, ret, ret_count));
+	    read.rc ?: db_pairs(read.conn, SQL_TOTALS_UNFLUSHED, MIN(max, 1 << 20), arena, ret, ret_count));
 }
 
 static int sqlite_totals_flushed(struct sink *base, const struct sink_total *totals, size_t count)
@@ -278,7 +275,7 @@ static int sqlite_totals_flushed(struct sink *base, const struct sink_total *tot
 	return write_end(s, rc);
 }
 
-/* --- health and life --- */
+/* --- life cycle --- */
 
 static int sqlite_ping(struct sink *base, struct err *e)
 {
@@ -297,7 +294,7 @@ static const struct sink_ops sqlite_ops = {
     .free = sqlite_free,
     .resume = sqlite_resume,
     .commit = sqlite_commit,
-    .settle = sqlite_settle,
+    .sync = sqlite_sync,
     .forget = sqlite_forget,
     .retention = sqlite_retention,
     .totals = sqlite_totals,
@@ -311,39 +308,25 @@ static const struct sink_ops sqlite_ops = {
     .ping = sqlite_ping,
 };
 
-/* The file's secret, made when the file is new. */
+/* The file's secret. A new file gets one. */
 static int key_load(struct sink_sqlite *s, struct sqlite_conn *c)
 {
-	bool made = false;
-	{
-		CLEANUP(query_end) struct query q = query_begin(c, SQL_BOOK_KEY);
-		bool found;
-		int rc = query_find(&q, &found);
-		if (rc != SQLITE_OK)
-			return rc;
-		struct str key = found ? column_blob(&q, 0) : STR_NULL;
-		if (key.len != 0 && key.len != sizeof(s->key))
-			return SQLITE_CORRUPT;
-		made = key.len > 0;
-		if (made)
+	CLEANUP(query_end) struct query get = query_begin(c, SQL_BOOK_KEY);
+	bool found;
+	int rc = query_find(&get, &found);
+	struct str key = found ? column_blob(&get, 0) : STR_NULL;
+	if (rc != SQLITE_OK || key.len == sizeof(s->key)) {
+		if (rc == SQLITE_OK)
 			memcpy(s->key, key.ptr, sizeof(s->key));
+		return rc;
 	}
-	if (made)
-		return SQLITE_OK;
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_BOOK_KEY_SET);
+	if (key.len != 0)
+		return SQLITE_CORRUPT;
+	query_end(&get);
+	CLEANUP(query_end) struct query set = query_begin(c, SQL_BOOK_KEY_SET);
 	randombytes_buf(s->key, sizeof(s->key));
-	query_blob(&q, s->key, sizeof(s->key));
-	return query_run(&q);
-}
-
-static int load(struct sink_sqlite *s)
-{
-	struct sqlite_conn *c;
-	int r = write_begin(s, &c);
-	if (r != 0)
-		return r;
-	int rc = key_load(s, c) ?: buffer_read(c, &s->buffer);
-	return write_end(s, rc);
+	query_blob(&set, s->key, sizeof(s->key));
+	return query_run(&set);
 }
 
 int sink_sqlite_open(const char *path, const struct sink_settings *settings, struct sink **ret, struct err *e)
@@ -352,20 +335,23 @@ int sink_sqlite_open(const char *path, const struct sink_settings *settings, str
 	    .path = path,
 	    .layout = &stats_file_layout,
 	    .checkpoint_pages = CHECKPOINT_PAGES,
-	    .ping_writes = false, /* the stats worker retries until its batch is written */
+	    .ping_writes = false, /* the stats worker retries a batch until it is written */
 	};
 	struct sink_sqlite *s = calloc(1, sizeof(*s));
 	if (!s)
 		return err_set(e, ERR_NOMEM, "%s: out of memory", path);
 	s->base.ops = &sqlite_ops;
-	s->settings = sink_settings_settle(settings);
+	s->settings = sink_settings_normalize(settings);
 	seen_init(&s->seen, (int64_t)s->settings.seen_ms);
 	s->seen_is_stale = true; /* nothing is loaded yet */
 	int r = sqlite_file_open(&config, &s->file, e);
 	if (r == 0) {
-		r = load(s);
+		struct sqlite_conn *c;
+		r = write_begin(s, &c);
+		if (r == 0)
+			r = write_end(s, key_load(s, c) ?: buffer_read(c, &s->buffer));
 		if (r != 0)
-			sqlite_file_ping(s->file, e); /* for the sentence */
+			sqlite_file_ping(s->file, e); /* sets the message */
 	}
 	if (r == 0)
 		*ret = &s->base;

@@ -4,6 +4,6 @@
 #include "sink/settings.h"
 #include "sink/sink.h"
 
-/* Makes the file when there is none. It is this process's alone: ERR_BUSY when another one has it. */
+/* Creates the file if needed. ERR_BUSY when another process has it open: it is for one process. */
 int sink_sqlite_open(const char *path, const struct sink_settings *settings, struct sink **ret,
                      struct err *e);

@@ -11,18 +11,14 @@ void sketch_init(struct sketch *s)
 	s->count = 0;
 }
 
-static bool register_raise(struct sketch *s, uint32_t index, uint8_t rank)
-{
-	if (s->registers[index] >= rank)
-		return false;
-	s->registers[index] = rank;
-	return true;
-}
-
 static bool dense_add(struct sketch *s, uint32_t hash)
 {
-	uint32_t rest = hash << INDEX_BITS;
-	return register_raise(s, hash >> RANK_BITS, rest ? (uint8_t)(__builtin_clz(rest) + 1) : RANK_MAX);
+	uint32_t index = hash >> RANK_BITS, rest = hash << INDEX_BITS;
+	uint8_t rank = rest ? (uint8_t)(__builtin_clz(rest) + 1) : RANK_MAX;
+	bool is_higher = rank > s->registers[index];
+	if (is_higher)
+		s->registers[index] = rank;
+	return is_higher;
 }
 
 static void make_dense(struct sketch *s)
@@ -57,8 +53,8 @@ bool sketch_add(struct sketch *s, uint32_t hash)
 	return true;
 }
 
-/* The two sums with which Ertl's estimator (2017) corrects for registers that are still empty and for those
- * that are full; unlike the first HyperLogLog it needs no switch between small and large. */
+/* The two sums of Ertl's estimator (2017), which correct for empty and for saturated registers. Unlike the
+ * original HyperLogLog it needs no switch between small and large counts. */
 static double empty_part(double x)
 {
 	if (x == 1)
@@ -102,7 +98,7 @@ uint64_t sketch_estimate(const struct sketch *s)
 	return (uint64_t)llround(m * m / (2 * M_LN2) / z);
 }
 
-/* Four registers lie in three bytes. */
+/* Four registers are packed into three bytes. */
 static bool read_registers(struct sketch *s, const uint8_t *in)
 {
 	for (size_t i = 0; i < SKETCH_REGISTERS; i += 4, in += 3) {

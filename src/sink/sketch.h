@@ -1,11 +1,12 @@
 /*
- * How many different ones, in at most 3 KB: HyperLogLog. Up to SKETCH_LIST_MAX hashes are kept as they are,
- * and the count is exact; beyond that 4,096 registers remember, for the hashes that fall to each, the longest
- * run of leading zeros seen (plus one), and the error is about 1.6 %. The order of adding does not matter,
- * nor does adding twice.
+ * A HyperLogLog sketch: counts distinct 32-bit hashes in at most 3 KB. Up to SKETCH_LIST_MAX hashes are kept
+ * as they are, and the count is exact. Beyond that, each of 4,096 registers keeps the longest run of leading
+ * zeros (plus one) among its hashes, and the error is about 1.6 %. The order of insertion does not matter.
  *
- * Stored: the sorted hashes, four bytes each (little end first), or the registers, six bits each. The length
- * tells which.
+ * Stored form, told apart by its length:
+ *
+ *	list        the sorted hashes, 4 bytes each, little-endian
+ *	registers   6 bits each, SKETCH_BYTES_MAX in all
  */
 #pragma once
 
@@ -23,8 +24,8 @@ struct sketch {
 };
 
 void sketch_init(struct sketch *s);
-bool sketch_add(struct sketch *s, uint32_t hash); /* whether that changed it */
+bool sketch_add(struct sketch *s, uint32_t hash); /* true if that changed the sketch */
 uint64_t sketch_estimate(const struct sketch *s);
 
-bool sketch_read(struct sketch *ret, const void *data, size_t len); /* false: these are no such bytes */
+bool sketch_read(struct sketch *ret, const void *data, size_t len); /* false: not a valid stored form */
 size_t sketch_write(const struct sketch *s, uint8_t out[SKETCH_BYTES_MAX]);

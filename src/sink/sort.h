@@ -1,5 +1,4 @@
-/* A stable sort by two numbers, in time that grows with the count alone: byte by byte, and only by those
- * bytes that differ anywhere. */
+/* A stable radix sort by two numbers, in linear time. It skips bytes in which all items agree. */
 #pragma once
 
 #include "base/def.h"
@@ -9,5 +8,5 @@ struct sort_item {
 	uint32_t index; /* the caller's */
 };
 
-/* `room` is for as many again; the result is in `items`. */
+/* Sorts `items`; `room` is scratch space for as many items. */
 void sort_items(struct sort_item *items, struct sort_item *room, size_t count);

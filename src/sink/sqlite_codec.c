@@ -146,15 +146,6 @@ static int run_compare(const void *a, const void *b)
 	return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* They nearly always are. */
-static bool runs_are_sorted(const struct runs *r)
-{
-	for (size_t i = 1; i < r->count; i++)
-		if (run_compare(&r->items[i - 1], &r->items[i]) > 0)
-			return false;
-	return true;
-}
-
 int runs_rotate(struct runs *r, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
@@ -165,14 +156,17 @@ int runs_rotate(struct runs *r, size_t count)
 	return 0;
 }
 
-void runs_settle(struct runs *r, uint64_t first)
+void runs_normalize(struct runs *r, uint64_t first)
 {
-	if (!runs_are_sorted(r))
+	bool is_sorted = true; /* nearly always */
+	for (size_t i = 1; is_sorted && i < r->count; i++)
+		is_sorted = run_compare(&r->items[i - 1], &r->items[i]) <= 0;
+	if (!is_sorted)
 		qsort(r->items, r->count, sizeof(*r->items), run_compare);
 	size_t kept = 0;
 	for (size_t i = 0, end = 0; i < r->count; i++) {
 		if (i == end) {
-			/* The minute's last run is also the one with the largest numbers. */
+			/* A minute's last run has its largest ids. */
 			for (end = i + 1; end < r->count && r->items[end].minute == r->items[i].minute;)
 				end++;
 			if (r->items[end - 1].first + r->items[end - 1].count <= first) {

@@ -1,14 +1,17 @@
 /*
- * What lies in the blobs of the stats file. Numbers are varints: seven bits a byte, the lowest first, the top
- * bit says that more follow. Where neighbours are alike a number is stored as its difference from the one
- * before, signed ones folded so that small stays small (0, -1, 1, -2, ...). Reading never leaves the blob;
- * bytes that are no blob of ours are noticed, not believed.
+ * The encoding of blobs in the stats file. Numbers are varints: seven bits a byte, lowest first, the top bit
+ * set if more follow. Most are stored as the difference from the previous item. Signed numbers are
+ * zigzag-encoded (0, -1, 1, -2, …). Readers never leave the blob, and detect invalid bytes.
  *
- *	counts    (id - id before, count), by rising id: how often each shape, or each ad
- *	runs      (minute - minute before, first - end of the run before, count), by rising minute and first:
- *	          where the rows of a cell's visits are; minutes are counted from the cell's start
- *	keys      (time, link, shape and whether it is a click) of visits one after the other
- *	details   (agent, referrer, place, path, address) of the same visits, in the same order
+ *	blob      items, one after the other                               order
+ *	counts    id - previous id, count                                  id
+ *	          (visits per dimension set, or impressions per ad)
+ *	runs      minute - previous minute, first - end of previous run,   minute, first
+ *	          count
+ *	          (the ids of a cell's visits; minutes from the cell's start)
+ *	keys      time - previous time, link - previous link,              of the visits
+ *	          id of the dimension set * 2 + is a click
+ *	details   agent, referrer, place, path, length and address         of the same visits
  */
 #pragma once
 
@@ -25,7 +28,7 @@ static inline uint8_t *varint_put(uint8_t *out, uint64_t value)
 	return out;
 }
 
-/* `bad` is sticky, and everything reads as 0 after it. */
+/* `bad` is sticky; everything reads as 0 after it. */
 struct blob_reader {
 	const uint8_t *at;
 	const uint8_t *end;
@@ -70,14 +73,14 @@ struct counts {
 };
 
 void counts_release(struct counts *c);
-int counts_append(struct counts *c, uint64_t id, uint64_t n); /* id is larger than all before; 0, ERR_NOMEM */
+int counts_append(struct counts *c, uint64_t id, uint64_t n); /* `id` must be the largest; 0, ERR_NOMEM */
 
-/* Adds what the blob holds. 0, ERR_NOMEM, ERR_CORRUPT. */
+/* Adds the counts of a blob. 0, ERR_NOMEM, ERR_CORRUPT. */
 int counts_add_blob(struct counts *c, struct str blob);
 void counts_write(const struct counts *c, struct buf *out);
 uint64_t counts_sum(const struct counts *c);
 
-/* One after the other, without an array: false at the end, or when `bad`. */
+/* Iterates over a blob; false at the end, or when `bad`. */
 struct counts_reader {
 	struct blob_reader blob;
 	uint64_t id;
@@ -96,7 +99,7 @@ static inline bool counts_next(struct counts_reader *r, struct count *ret)
 
 struct run {
 	uint64_t minute; /* from the cell's start */
-	uint64_t first;  /* the number of its first visit */
+	uint64_t first;  /* id of its first visit */
 	uint64_t count;
 };
 
@@ -108,15 +111,15 @@ struct runs {
 void runs_release(struct runs *r);
 int runs_append(struct runs *r, struct run run); /* in any order */
 
-/* Adds what the blob holds, with `minutes` added to each minute. */
+/* Adds the runs of a blob, with `minutes` added to each minute. */
 int runs_add_blob(struct runs *r, struct str blob, uint64_t minutes);
 
-/* Moves the first `count` behind the others. */
+/* Moves the first `count` to the end. */
 int runs_rotate(struct runs *r, size_t count);
 
-/* Puts them in order, joins those that touch, and drops the minutes that end before visit `first`. Of a
- * minute that is partly there all stay: a visit's rank in it must not change. */
-void runs_settle(struct runs *r, uint64_t first);
+/* Sorts, joins adjacent runs, and drops minutes whose visits are all before `first`. A minute with any visit
+ * left keeps all its runs: the rank of a visit in its minute must not change. */
+void runs_normalize(struct runs *r, uint64_t first);
 void runs_write(const struct runs *r, struct buf *out);
 
 /* --- visits --- */
@@ -129,12 +132,12 @@ struct visit_key {
 };
 
 struct visit_details {
-	uint64_t agent, referrer, place, path; /* numbers in the table of texts; 0: none */
+	uint64_t agent, referrer, place, path; /* ids in the table `text`; 0: none */
 	uint8_t address_len;
 	uint8_t address[ADDRESS_BYTES_MAX];
 };
 
-/* Zero-initialised at the beginning of each blob, for the writer and for the reader. */
+/* Zero-initialised at the start of each blob, for the writer and for the reader. */
 struct keys_state {
 	int64_t time_ms;
 	uint64_t link;

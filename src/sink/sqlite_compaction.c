@@ -1,10 +1,12 @@
 /*
- * A piece of a digest sorts its visits by minute and link and writes each touched row once. Orphans have link
- * 0 and so lie before the links of their minute: all of a minute's orphans, all its links together, and each
- * of its links are one run of visit numbers each.
+ * Compaction moves buffered visits into blocks, and adds them to cells, days and totals.
  *
- * A piece has the visits of some neighbouring links, so that all pieces together touch hardly more pages than
- * one digest would.
+ * A step sorts its visits by minute and link, and writes each affected row once. Orphans have link 0, so they
+ * come before the links of their minute. Thus all orphans of a minute, all its other visits, and the visits
+ * of each link have consecutive ids: each cell gets one run.
+ *
+ * A step takes the visits of some neighbouring links. So all steps together write hardly more pages than a
+ * single one would.
  */
 #include "base/grow.h"
 #include "sink/sketch.h"
@@ -15,7 +17,7 @@
 
 enum {
 	BLOCK_BYTES_MAX = 3900, /* with the row's other columns it fits a page */
-	SAMPLE_EVERY = 64,      /* visits, to see how the links lie */
+	SAMPLE_EVERY = 64,      /* every so many visits are sampled for the distribution of links */
 };
 
 struct visit {
@@ -28,7 +30,7 @@ struct visit {
 	bool click;
 };
 
-/* Visits first .. end - 1, in sorted order, are of one link and one minute. */
+/* The sorted visits first .. end - 1 are of one link and one minute. */
 struct group {
 	int64_t minute_ms;
 	uint64_t link;
@@ -40,14 +42,14 @@ struct compaction {
 	struct visit *visits;
 	size_t count, cap;
 	struct buf details;
-	struct sort_item *items, *room; /* visits in order */
+	struct sort_item *items, *room; /* the sorted visits, and scratch */
 	struct group *groups;
 	size_t group_count;
-	uint32_t *tallies; /* by shape; all 0 between uses */
-	uint32_t *touched; /* shapes whose tally is not 0 */
+	uint32_t *tallies; /* by id of the dimension set; all 0 between uses */
+	uint32_t *touched; /* ids whose tally is not 0 */
 	uint64_t set_last;
-	struct digesting state; /* as it was */
-	uint64_t number_first;  /* the number of the first visit */
+	struct compaction_progress before; /* this step */
+	uint64_t id_first;                 /* of the first visit */
 	struct counts sets;
 	struct runs runs;
 	struct buf scratch;
@@ -89,7 +91,7 @@ static int read_row(struct compaction *d, const struct query *q)
 		const uint8_t *from = more.at;
 		visit_key_get(&k, &state, &key);
 		visit_details_skip(&more);
-		if (key.link < (uint64_t)d->state.link)
+		if (key.link < (uint64_t)d->before.link)
 			continue;
 		struct visit *v = &d->visits[d->count++];
 		*v = (struct visit){
@@ -114,16 +116,16 @@ static int read_buffered(struct compaction *d)
 	CLEANUP(query_end) struct query q = query_begin(d->c, SQL_BUFFER_ALL);
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		if (sqlite3_column_int64(q.stmt, 4) > d->state.row)
+		if (sqlite3_column_int64(q.stmt, 4) > d->before.row)
 			return SQLITE_OK;
 		int r = read_row(d, &q);
 		if (r != SQLITE_OK)
 			return r;
 	}
-	return layout_done(rc);
+	return db_done(rc);
 }
 
-/* --- pieces --- */
+/* --- the visits of this step --- */
 
 static int link_compare(const void *a, const void *b)
 {
@@ -131,13 +133,13 @@ static int link_compare(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/* Leaves the visits of this piece; *ret_link is where the next one begins, 0 when there is none. */
-static int take_piece(struct compaction *d, size_t visits_max, uint64_t *ret_link)
+/* Keeps the visits of this step. *ret_link is the first link of the next step; 0: there is none. */
+static int select_visits(struct compaction *d, size_t visits_max, uint64_t *ret_link)
 {
 	*ret_link = 0;
 	if (d->count <= visits_max + visits_max / 2)
 		return SQLITE_OK;
-	/* A link with about `visits_max` visits of smaller ones; there is at least one that is smaller. */
+	/* `end`: about `visits_max` visits are of smaller links, and at least one is. */
 	size_t count = d->count / SAMPLE_EVERY;
 	uint64_t smallest = UINT64_MAX;
 	uint64_t *links = malloc(MAX(count, 1) * sizeof(*links));
@@ -203,7 +205,7 @@ static void block_add(const struct compaction *d, struct block *b, const struct 
 
 static int write_blocks(struct compaction *d)
 {
-	CLEANUP(block_release) struct block b = {.first = d->number_first};
+	CLEANUP(block_release) struct block b = {.first = d->id_first};
 	int rc = SQLITE_OK;
 	for (size_t i = 0; rc == SQLITE_OK && i < d->count; i++) {
 		block_add(d, &b, nth(d, i));
@@ -225,8 +227,8 @@ static int cell_read(struct sqlite_conn *c, int64_t level_key, int64_t start_ms,
 	int rc = query_find(&q, &found);
 	if (rc != SQLITE_OK || !found)
 		return rc;
-	return layout_sql_code(counts_add_blob(sets, column_blob(&q, 0))
-	                           ?: runs_add_blob(runs, column_blob(&q, 1), 0));
+	return db_code(counts_add_blob(sets, column_blob(&q, 0))
+	                   ?: runs_add_blob(runs, column_blob(&q, 1), 0));
 }
 
 int compaction_cell_add(struct sqlite_conn *c, int64_t level_key, int64_t start_ms, int64_t link,
@@ -234,12 +236,12 @@ int compaction_cell_add(struct sqlite_conn *c, int64_t level_key, int64_t start_
 {
 	size_t new_count = runs->count;
 	int rc = cell_read(c, level_key, start_ms, link, sets, runs);
-	if (rc == SQLITE_OK && runs->count > new_count) /* what is new is later, as a rule */
-		rc = layout_sql_code(runs_rotate(runs, new_count));
+	if (rc == SQLITE_OK && runs->count > new_count) /* new runs are usually later than old ones */
+		rc = db_code(runs_rotate(runs, new_count));
 	if (rc != SQLITE_OK)
 		return rc;
 	scratch->len = 0;
-	runs_settle(runs, first_visit);
+	runs_normalize(runs, first_visit);
 	counts_write(sets, scratch);
 	size_t sets_len = scratch->len;
 	runs_write(runs, scratch);
@@ -248,7 +250,7 @@ int compaction_cell_add(struct sqlite_conn *c, int64_t level_key, int64_t start_
 	CLEANUP(query_end)
 	struct query q = QUERY(c, SQL_CELL_PUT, level_key, start_ms, link, counts_sum(sets));
 	query_blob(&q, scratch->data, sets_len);
-	/* An empty list must not be taken for NULL. */
+	/* Not NULL, even if there are no runs. */
 	query_blob(&q, scratch->data + sets_len, scratch->len - sets_len);
 	return query_run(&q);
 }
@@ -263,7 +265,7 @@ static int count_cell(struct compaction *d, int64_t minute_ms, int64_t link, siz
 {
 	if (first == end)
 		return SQLITE_OK;
-	/* How many visits of each shape, into d->shapes. */
+	/* Counts the visits of each dimension set into d->sets. */
 	size_t touched = 0;
 	for (size_t i = first; i < end; i++) {
 		uint32_t set = nth(d, i)->set;
@@ -279,11 +281,11 @@ static int count_cell(struct compaction *d, int64_t minute_ms, int64_t link, siz
 			r = counts_append(&d->sets, d->touched[i], d->tallies[d->touched[i]]);
 		d->tallies[d->touched[i]] = 0;
 	}
-	int rc = layout_sql_code(r);
+	int rc = db_code(r);
 	d->runs.count = 0;
 	if (rc == SQLITE_OK)
-		rc = layout_sql_code(runs_append(
-		    &d->runs, (struct run){.first = d->number_first + first, .count = end - first}));
+		rc = db_code(
+		    runs_append(&d->runs, (struct run){.first = d->id_first + first, .count = end - first}));
 	if (rc == SQLITE_OK)
 		rc = compaction_cell_add(d->c, cell_level_key(CELL_MINUTE, link), minute_ms, link, &d->sets,
 		                         &d->runs, 0, &d->scratch);
@@ -318,7 +320,8 @@ struct day {
 	uint64_t link;
 	uint64_t clicks, clicks_before;
 	uint32_t hours;
-	bool found, changed; /* in the file; the sketch */
+	bool found;   /* in the file */
+	bool changed; /* the sketch */
 	struct sketch visitors;
 };
 
@@ -349,11 +352,11 @@ static void day_count(const struct compaction *d, struct day *day, const struct 
 static int day_write(struct compaction *d, const struct day *day)
 {
 	uint8_t sketch[SKETCH_BYTES_MAX];
-	bool whole = !day->found || day->changed;
+	bool has_sketch = !day->found || day->changed;
 	CLEANUP(query_end)
-	struct query q = QUERY(d->c, whole ? SQL_DAY_LINK_PUT : SQL_DAY_LINK_COUNT, day->day, day->link,
+	struct query q = QUERY(d->c, has_sketch ? SQL_DAY_LINK_PUT : SQL_DAY_LINK_COUNT, day->day, day->link,
 	                       day->clicks_before + day->clicks, day->hours);
-	if (whole)
+	if (has_sketch)
 		query_blob(&q, sketch, sketch_write(&day->visitors, sketch));
 	return query_run(&q);
 }
@@ -413,15 +416,17 @@ static int count_all_visitors(struct compaction *d)
 	return rc;
 }
 
-/* --- all together --- */
+/* --- a step --- */
 
-static int sort_visits(struct compaction *d)
+/* Sorts the visits by minute and link, and groups them. */
+static int group_visits(struct compaction *d)
 {
 	d->items = malloc(d->count * sizeof(*d->items));
 	d->room = malloc(d->count * sizeof(*d->room));
+	d->groups = malloc(d->count * sizeof(*d->groups)); /* at most one per visit */
 	d->tallies = calloc((size_t)d->set_last + 1, sizeof(*d->tallies));
 	d->touched = malloc(((size_t)d->set_last + 1) * sizeof(*d->touched));
-	if (!d->items || !d->room || !d->tallies || !d->touched)
+	if (!d->items || !d->room || !d->groups || !d->tallies || !d->touched)
 		return SQLITE_NOMEM;
 	for (size_t i = 0; i < d->count; i++) {
 		int64_t minute_ms = time_floor(d->visits[i].time_ms, MINUTE_MS);
@@ -430,18 +435,6 @@ static int sort_visits(struct compaction *d)
 		                                 .index = (uint32_t)i};
 	}
 	sort_items(d->items, d->room, d->count);
-	return SQLITE_OK;
-}
-
-static int find_groups(struct compaction *d)
-{
-	size_t count = 0;
-	for (size_t i = 0; i < d->count; i++)
-		count += i == 0 || d->items[i].major != d->items[i - 1].major ||
-		         d->items[i].minor != d->items[i - 1].minor;
-	d->groups = malloc(MAX(count, 1) * sizeof(*d->groups));
-	if (!d->groups)
-		return SQLITE_NOMEM;
 	for (size_t i = 0, end; i < d->count; i = end) {
 		for (end = i + 1; end < d->count && d->items[i].major == d->items[end].major &&
 		                  d->items[i].minor == d->items[end].minor;)
@@ -455,85 +448,49 @@ static int find_groups(struct compaction *d)
 	return SQLITE_OK;
 }
 
-static int begin(struct compaction *d)
+static int step_begin(struct compaction *d)
 {
-	struct book book;
+	struct book_row book;
 	uint64_t row = 0;
-	int rc = layout_book_get(d->c, &book) ?: layout_last_get(d->c, SQL_SET_LAST, &d->set_last);
-	if (rc == SQLITE_OK && book.digesting.row == 0)
-		rc = layout_last_get(d->c, SQL_BUFFER_LAST, &row);
+	int rc = book_get(d->c, &book) ?: db_last_id(d->c, SQL_SET_LAST, &d->set_last);
+	if (rc == SQLITE_OK && book.compaction.row == 0)
+		rc = db_last_id(d->c, SQL_BUFFER_LAST, &row);
 	if (rc != SQLITE_OK)
 		return rc;
-	d->number_first = (uint64_t)book.next_visit;
-	d->state = book.digesting;
-	if (d->state.row == 0)
-		d->state.row = (int64_t)row;
+	d->id_first = (uint64_t)book.next_visit;
+	d->before = book.compaction;
+	if (d->before.row == 0)
+		d->before.row = (int64_t)row;
 	return SQLITE_OK;
 }
 
-/* The next piece begins at that link; 0: this was the last one. */
-static int end(struct compaction *d, uint64_t next_link)
+/* `next_link` is the first link of the next step; 0: this was the last one. */
+static int step_end(struct compaction *d, uint64_t next_link)
 {
-	struct digesting state = {0};
+	struct compaction_progress after = {0};
 	if (next_link > 0) {
-		state = d->state;
-		state.link = (int64_t)next_link;
-		state.visits += d->count;
+		after = d->before;
+		after.link = (int64_t)next_link;
+		after.visits += d->count;
 		for (size_t i = 0; i < d->count; i++)
-			state.orphans += d->visits[i].link == 0;
+			after.orphans += d->visits[i].link == 0;
 	}
-	int rc = RUN(d->c, SQL_COUNTS_COMPACT, d->number_first + d->count, state.row, state.link,
-	             state.visits, state.orphans);
-	return rc == SQLITE_OK && next_link == 0 ? RUN(d->c, SQL_BUFFER_DELETE, d->state.row) : rc;
+	int rc = RUN(d->c, SQL_BOOK_COMPACTED, d->id_first + d->count, after.row, after.link, after.visits,
+	             after.orphans);
+	return rc == SQLITE_OK && next_link == 0 ? RUN(d->c, SQL_BUFFER_DELETE, d->before.row) : rc;
 }
 
 int compaction_step(struct sqlite_conn *c, size_t visits_max)
 {
 	CLEANUP(compaction_release) struct compaction d = {.c = c};
 	uint64_t next_link = 0;
-	int rc = begin(&d) ?: read_buffered(&d) ?: take_piece(&d, visits_max, &next_link);
+	int rc = step_begin(&d) ?: read_buffered(&d) ?: select_visits(&d, visits_max, &next_link);
 	if (rc != SQLITE_OK || d.count == 0)
 		return rc;
-	return sort_visits(&d)
-	       ?: find_groups(&d)
+	return group_visits(&d)
 	       ?: write_blocks(&d)
 	       ?: count_cells(&d)
 	       ?: count_days(&d)
 	       ?: count_all_visitors(&d)
-	       ?: end(&d, next_link);
-}
-
-/* --- for questions --- */
-
-int buffer_each(struct sqlite_conn *c, buffer_each_fn *each, void *arg)
-{
-	struct book book;
-	uint64_t ordinal = 0;
-	int rc = layout_book_get(c, &book);
-	if (rc != SQLITE_OK)
-		return rc;
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_BUFFER_KEYS);
-	while ((rc = query_step(&q)) == SQLITE_ROW) {
-		bool partly = sqlite3_column_int64(q.stmt, 3) <= book.digesting.row;
-		uint64_t from_link = partly ? (uint64_t)book.digesting.link : 0;
-		size_t count = (size_t)sqlite3_column_int64(q.stmt, 0);
-		struct str visitors = column_blob(&q, 2);
-		struct blob_reader k = blob_reader_of(column_blob(&q, 1));
-		struct keys_state state = {0};
-		if (visitors.len != count * sizeof(uint32_t))
-			return SQLITE_CORRUPT;
-		for (size_t i = 0; i < count; i++) {
-			struct visit_key key;
-			uint32_t visitor;
-			visit_key_get(&k, &state, &key);
-			memcpy(&visitor, visitors.ptr + i * sizeof(visitor), sizeof(visitor));
-			int code = k.bad ? SQLITE_CORRUPT : SQLITE_OK;
-			if (code == SQLITE_OK && key.link >= from_link)
-				code = each(arg, ordinal + i, &key, visitor);
-			if (code != SQLITE_OK)
-				return code;
-		}
-		ordinal += count;
-	}
-	return layout_done(rc);
+	       ?: step_end(&d, next_link);
 }

@@ -29,7 +29,7 @@ static int ad_find(struct sqlite_conn *c, struct str name, struct ad *ret)
 	return rc;
 }
 
-static int ad_get(struct sqlite_conn *c, struct book *book, struct str name, struct ad *ret)
+static int ad_get(struct sqlite_conn *c, struct book_row *book, struct str name, struct ad *ret)
 {
 	ASSERT(name.ptr);
 	int rc = ad_find(c, name, ret);
@@ -51,19 +51,19 @@ static int ad_get(struct sqlite_conn *c, struct book *book, struct str name, str
 
 /* --- writing --- */
 
-struct writing {
+struct impression_writer {
 	struct sqlite_conn *c;
 	const struct sink_impression *const *impressions;
 	size_t count;
-	struct ad *ads;    /* of each */
-	uint32_t *same;    /* by hash of the ad: an impression of it, plus 1; 0: none */
+	struct ad *ads;    /* of each impression */
+	uint32_t *same;    /* hash table of ads: 1 + the index of an impression; 0: empty */
 	size_t same_count; /* a power of two */
 	struct sort_item *items, *room;
 	struct counts counts;
 	struct buf blob, details;
 };
 
-static void writing_release(struct writing *w)
+static void writer_release(struct impression_writer *w)
 {
 	free(w->ads);
 	free(w->same);
@@ -74,8 +74,8 @@ static void writing_release(struct writing *w)
 	buf_release(&w->details);
 }
 
-/* Each ad of the batch is looked up once. */
-static int number_ads(struct writing *w, struct book *book)
+/* Looks up each ad of the batch once. */
+static int find_ads(struct impression_writer *w, struct book_row *book)
 {
 	int rc = SQLITE_OK;
 	for (size_t i = 0; rc == SQLITE_OK && i < w->count; i++) {
@@ -87,7 +87,7 @@ static int number_ads(struct writing *w, struct book *book)
 			w->ads[i] = w->ads[w->same[at] - 1];
 		else
 			rc = ad_get(w->c, book, ad, &w->ads[i]);
-		w->same[at] = (uint32_t)i + 1; /* the last one knows the newest day */
+		w->same[at] = (uint32_t)i + 1; /* the last impression has the newest day */
 		int64_t day = day_of(w->impressions[i]->time_ms);
 		if (rc == SQLITE_OK && day > w->ads[i].last_day) {
 			rc = RUN(w->c, SQL_AD_TOUCH, w->ads[i].id, day);
@@ -97,8 +97,8 @@ static int number_ads(struct writing *w, struct book *book)
 	return rc;
 }
 
-/* By bucket and ad, those not before `from_ms`; how many. */
-static size_t order(struct writing *w, int64_t unit_ms, int64_t from_ms)
+/* Sorts those from `from_ms` on by bucket and ad. Returns how many. */
+static size_t order(struct impression_writer *w, int64_t unit_ms, int64_t from_ms)
 {
 	size_t count = 0;
 	for (size_t i = 0; i < w->count; i++) {
@@ -113,7 +113,7 @@ static size_t order(struct writing *w, int64_t unit_ms, int64_t from_ms)
 	return count;
 }
 
-static size_t bucket_end(const struct writing *w, size_t at, size_t count)
+static size_t bucket_end(const struct impression_writer *w, size_t at, size_t count)
 {
 	size_t end = at + 1;
 	while (end < count && w->items[end].major == w->items[at].major)
@@ -121,17 +121,17 @@ static size_t bucket_end(const struct writing *w, size_t at, size_t count)
 	return end;
 }
 
-static int cell_read(struct writing *w, int64_t key)
+static int cell_read(struct impression_writer *w, int64_t key)
 {
 	CLEANUP(query_end) struct query q = QUERY(w->c, SQL_AD_CELL_GET, key);
 	bool found;
 	int rc = query_find(&q, &found);
 	if (rc != SQLITE_OK || !found)
 		return rc;
-	return layout_sql_code(counts_add_blob(&w->counts, column_blob(&q, 0)));
+	return db_code(counts_add_blob(&w->counts, column_blob(&q, 0)));
 }
 
-static int cell_add(struct writing *w, int64_t key, size_t from, size_t to)
+static int cell_add(struct impression_writer *w, int64_t key, size_t from, size_t to)
 {
 	w->counts.count = 0;
 	int r = 0;
@@ -152,7 +152,7 @@ static int cell_add(struct writing *w, int64_t key, size_t from, size_t to)
 	return query_run(&q);
 }
 
-static int write_cells(struct writing *w, enum ad_level level, int64_t from_ms)
+static int write_cells(struct impression_writer *w, enum ad_level level, int64_t from_ms)
 {
 	size_t count = order(w, ad_level_ms[level], from_ms);
 	int rc = SQLITE_OK;
@@ -172,7 +172,7 @@ static void pack_text(struct buf *out, struct str text)
 	buf_str(out, text);
 }
 
-static int row_write(struct writing *w, int64_t key, size_t from, size_t to)
+static int row_write(struct impression_writer *w, int64_t key, size_t from, size_t to)
 {
 	w->blob.len = w->details.len = 0;
 	for (const struct sort_item *item = w->items + from; item < w->items + to; item++) {
@@ -196,8 +196,7 @@ static int row_write(struct writing *w, int64_t key, size_t from, size_t to)
 	return query_run(&q);
 }
 
-/* The items are ordered by second. */
-static int write_rows(struct writing *w, const struct book *book)
+static int write_rows(struct impression_writer *w, const struct book_row *book)
 {
 	size_t count = order(w, SECOND_MS, book->kept_ms);
 	int rc = SQLITE_OK;
@@ -208,7 +207,7 @@ static int write_rows(struct writing *w, const struct book *book)
 		          impression_key(second_ms + SECOND_MS, 0));
 		int64_t part = last < 0 ? 0 : last % IMPRESSION_PARTS + 1;
 		for (; rc == SQLITE_OK && at < end; part++) {
-			/* Where all parts are taken, commits add to one after the other. */
+			/* When a second has no part left, commits append to existing ones in turn. */
 			int64_t to_part = part < IMPRESSION_PARTS ? part
 			                                          : (part + book->serial) % IMPRESSION_PARTS;
 			size_t to = MIN(end, at + ROW_IMPRESSIONS_MAX);
@@ -219,10 +218,11 @@ static int write_rows(struct writing *w, const struct book *book)
 	return rc;
 }
 
-int impressions_write(struct sqlite_conn *c, struct book *book,
+int impressions_write(struct sqlite_conn *c, struct book_row *book,
                       const struct sink_impression *const *impressions, size_t count)
 {
-	CLEANUP(writing_release) struct writing w = {.c = c, .impressions = impressions, .count = count};
+	CLEANUP(writer_release)
+	struct impression_writer w = {.c = c, .impressions = impressions, .count = count};
 	for (w.same_count = 64; w.same_count < w.count * 2;)
 		w.same_count *= 2;
 	w.ads = malloc(w.count * sizeof(*w.ads));
@@ -230,7 +230,7 @@ int impressions_write(struct sqlite_conn *c, struct book *book,
 	w.items = malloc(w.count * sizeof(*w.items));
 	w.room = malloc(w.count * sizeof(*w.room));
 	int rc = (w.ads && w.same && w.items && w.room ? SQLITE_OK : SQLITE_NOMEM)
-	         ?: number_ads(&w, book)
+	         ?: find_ads(&w, book)
 	         ?: write_rows(&w, book);
 	for (int level = 0; rc == SQLITE_OK && level < AD_LEVELS; level++)
 		rc = write_cells(&w, level, level < AD_HOUR ? book->kept_ms : 0);
@@ -239,14 +239,14 @@ int impressions_write(struct sqlite_conn *c, struct book *book,
 
 /* --- windows --- */
 
-struct adding {
+struct window_sum {
 	struct sqlite_conn *c;
-	uint64_t *by_ad;
+	uint64_t *by_ad; /* counts by id */
 	size_t cap;
-	uint64_t last; /* the largest number of an ad */
+	uint64_t last; /* the largest id */
 };
 
-static int adding_add(struct adding *a, uint64_t ad, uint64_t n)
+static int window_add(struct window_sum *a, uint64_t ad, uint64_t n)
 {
 	if (UNLIKELY(ad >= a->cap)) {
 		if (ad > a->last)
@@ -260,7 +260,7 @@ static int adding_add(struct adding *a, uint64_t ad, uint64_t n)
 	return SQLITE_OK;
 }
 
-static int add_cells(struct adding *a, enum ad_level level, int64_t from_ms, int64_t to_ms)
+static int add_cells(struct window_sum *a, enum ad_level level, int64_t from_ms, int64_t to_ms)
 {
 	CLEANUP(query_end)
 	struct query q = QUERY(a->c, SQL_AD_CELL_RANGE, ad_cell_key(level, from_ms),
@@ -271,16 +271,16 @@ static int add_cells(struct adding *a, enum ad_level level, int64_t from_ms, int
 		struct count item;
 		int added = SQLITE_OK;
 		while (added == SQLITE_OK && counts_next(&r, &item))
-			added = adding_add(a, item.id, item.n);
+			added = window_add(a, item.id, item.n);
 		if (r.blob.bad)
 			return SQLITE_CORRUPT;
 		if (added != SQLITE_OK)
 			return added;
 	}
-	return layout_done(rc);
+	return db_done(rc);
 }
 
-static int add_rows(struct adding *a, int64_t from_ms, int64_t to_ms)
+static int add_rows(struct window_sum *a, int64_t from_ms, int64_t to_ms)
 {
 	CLEANUP(query_end)
 	struct query q = QUERY(a->c, SQL_IMPRESSION_RANGE, impression_key(from_ms, 0),
@@ -294,14 +294,14 @@ static int add_rows(struct adding *a, int64_t from_ms, int64_t to_ms)
 			int64_t time_ms = second_ms + (int64_t)varint_get(&r);
 			uint64_t ad = varint_get(&r);
 			if (!r.bad && time_ms >= from_ms && time_ms < to_ms)
-				added = adding_add(a, ad, 1);
+				added = window_add(a, ad, 1);
 		}
 		if (r.bad)
 			return SQLITE_CORRUPT;
 		if (added != SQLITE_OK)
 			return added;
 	}
-	return layout_done(rc);
+	return db_done(rc);
 }
 
 static int ad_name(struct sqlite_conn *c, uint64_t id, struct arena *arena, struct str *ret)
@@ -309,13 +309,13 @@ static int ad_name(struct sqlite_conn *c, uint64_t id, struct arena *arena, stru
 	CLEANUP(query_end) struct query q = QUERY(c, SQL_AD_BY_ID, id);
 	bool found;
 	int rc = query_find(&q, &found);
-	*ret = STR(ADS_OTHER); /* its name was swept */
+	*ret = STR(ADS_OTHER); /* if its name was swept */
 	if (rc != SQLITE_OK || !found)
 		return rc;
-	return layout_column_str(&q, 0, arena, ret) ? SQLITE_OK : SQLITE_NOMEM;
+	return db_column_str(&q, 0, arena, ret) ? SQLITE_OK : SQLITE_NOMEM;
 }
 
-static int answer(const struct adding *a, struct window_query *q)
+static int window_fill(const struct window_sum *a, struct window_query *q)
 {
 	size_t count = 0;
 	for (size_t id = 0; id < a->cap; id++)
@@ -332,23 +332,23 @@ static int answer(const struct adding *a, struct window_query *q)
 	if (rc != SQLITE_OK)
 		return rc;
 	q->ads = ads;
-	q->count = ads_settle(ads, count);
+	q->count = ads_merge(ads, count);
 	return SQLITE_OK;
 }
 
 int impressions_window(struct sqlite_conn *c, struct window_query *q)
 {
-	struct adding a = {.c = c};
-	struct book book = {0};
+	struct window_sum a = {.c = c};
+	struct book_row book = {0};
 	struct window_part parts[WINDOW_PARTS_MAX];
-	int rc = layout_book_get(c, &book);
+	int rc = book_get(c, &book);
 	a.last = (uint64_t)book.last_ad;
 	size_t count = window_split(q, book.kept_ms, parts);
 	for (size_t i = 0; rc == SQLITE_OK && i < count; i++)
 		rc = parts[i].level < 0 ? add_rows(&a, parts[i].from_ms, parts[i].to_ms)
 		                        : add_cells(&a, parts[i].level, parts[i].from_ms, parts[i].to_ms);
 	if (rc == SQLITE_OK)
-		rc = answer(&a, q);
+		rc = window_fill(&a, q);
 	free(a.by_ad);
 	return rc;
 }

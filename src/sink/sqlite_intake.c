@@ -1,8 +1,9 @@
 /*
- * What a commit writes: new shapes and texts into their dictionaries, the visits as they came into `fresh`,
- * impressions that were not seen before with their counts, positions and books. What visitors and clients
- * choose freely is bounded: so many new shapes and ads a day, then they are "(other)"; so many new texts,
- * then they are left out.
+ * A commit writes new dimension sets and texts to their dictionaries, visits to the buffer (the table
+ * `fresh`), impressions not seen before with their counts, positions, and the row `book`.
+ *
+ * Values that visitors and clients choose are bounded per day: further dimension sets and ads become
+ * "(other)", further texts are not stored.
  */
 #include "sink/dimension_set.h"
 #include "sink/sqlite_seen.h"
@@ -15,7 +16,7 @@ enum {
 	BUFFER_VISITS_MAX = 8192, /* in one row */
 };
 
-/* --- shapes --- */
+/* --- dimension sets --- */
 
 static bool column_is(const struct query *q, int column, struct str value)
 {
@@ -38,8 +39,8 @@ static int set_insert(struct intake *in, uint64_t hash, const struct dimension_s
 	return rc;
 }
 
-/* *ret_id is 0 when there is none. */
-static int set_look(struct intake *in, const struct dimension_set *set, uint64_t *ret_hash, int64_t *ret_id)
+/* *ret_id: 0 if the file does not have it. */
+static int set_find(struct intake *in, const struct dimension_set *set, uint64_t *ret_hash, int64_t *ret_id)
 {
 	dimension_set_pack(&in->scratch, set);
 	if (in->scratch.failed)
@@ -57,16 +58,16 @@ static int set_look(struct intake *in, const struct dimension_set *set, uint64_t
 		*ret_id = sqlite3_column_int64(q.stmt, 0);
 		return SQLITE_OK;
 	}
-	return layout_done(rc);
+	return db_done(rc);
 }
 
-static int set_number(struct intake *in, struct dimension_set set, int64_t *ret_id)
+static int set_id(struct intake *in, struct dimension_set set, int64_t *ret_id)
 {
 	uint64_t hash;
 	size_t stage = 0;
 	int rc;
 	do
-		rc = set_look(in, &set, &hash, ret_id);
+		rc = set_find(in, &set, &hash, ret_id);
 	while (rc == SQLITE_OK && *ret_id == 0 &&
 	       dimension_set_simplify(&set, stage++, in->book.new_sets, in->set_last));
 	if (rc == SQLITE_OK && *ret_id == 0)
@@ -74,15 +75,15 @@ static int set_number(struct intake *in, struct dimension_set set, int64_t *ret_
 	return rc;
 }
 
-static int take_sets(struct intake *in)
+static int write_sets(struct intake *in)
 {
 	size_t count = in->batch->set_count;
 	in->sets = calloc(count + 1, sizeof(*in->sets));
 	in->clicks = calloc(count + 1, sizeof(*in->clicks));
-	int rc = in->sets && in->clicks ? layout_last_get(in->c, SQL_SET_LAST, &in->set_last) : SQLITE_NOMEM;
+	int rc = in->sets && in->clicks ? db_last_id(in->c, SQL_SET_LAST, &in->set_last) : SQLITE_NOMEM;
 	for (size_t i = 0; rc == SQLITE_OK && i < count; i++) {
 		int64_t id = 0;
-		rc = set_number(in, in->batch->sets[i], &id);
+		rc = set_id(in, in->batch->sets[i], &id);
 		in->sets[i] = (uint32_t)id;
 		in->clicks[i] = in->batch->sets[i].kind == VISIT_CLICK;
 	}
@@ -105,11 +106,11 @@ static int text_find(struct intake *in, uint64_t hash, struct str text, int64_t 
 		*ret_old = sqlite3_column_int64(q.stmt, 2) < day_of(in->batch->now_ms);
 		return SQLITE_OK;
 	}
-	return layout_done(rc);
+	return db_done(rc);
 }
 
-/* The number of the batch's text `index`, looked up when it is first used. */
-static int text_number(struct intake *in, uint32_t index, uint64_t *ret)
+/* The id of the batch's text `index`, looked up when it is first used. */
+static int text_id(struct intake *in, uint32_t index, uint64_t *ret)
 {
 	*ret = 0;
 	if (index == SINK_NO_TEXT)
@@ -171,7 +172,7 @@ static int buffer_write(struct intake *in, struct buffer *f)
 	return rc;
 }
 
-static int take_visits(struct intake *in)
+static int write_visits(struct intake *in)
 {
 	CLEANUP(buffer_release) struct buffer f = {0};
 	in->texts = calloc(in->batch->text_count + 1, sizeof(*in->texts));
@@ -183,10 +184,10 @@ static int take_visits(struct intake *in)
 		ASSERT(v->address_len <= ADDRESS_BYTES_MAX);
 		struct visit_details details = {.address_len = v->address_len};
 		memcpy(details.address, v->address, v->address_len);
-		rc = text_number(in, v->agent, &details.agent)
-		     ?: text_number(in, v->referrer, &details.referrer)
-		     ?: text_number(in, v->place, &details.place)
-		     ?: text_number(in, v->path, &details.path);
+		rc = text_id(in, v->agent, &details.agent)
+		     ?: text_id(in, v->referrer, &details.referrer)
+		     ?: text_id(in, v->place, &details.place)
+		     ?: text_id(in, v->path, &details.path);
 		uint8_t *key = (uint8_t *)buf_reserve(&f.keys, KEY_BYTES_MAX);
 		uint8_t *more = (uint8_t *)buf_reserve(&f.details, DETAILS_BYTES_MAX);
 		if (rc != SQLITE_OK || !key || !more)
@@ -212,8 +213,8 @@ static int take_visits(struct intake *in)
 
 /* --- impressions --- */
 
-/* Leaves out what was seen; what is left is in `kept`. */
-static int sift(struct intake *in, bool *seen, const struct sink_impression **kept, size_t *ret_count)
+/* Puts the impressions that were not seen before into `kept`. */
+static int filter_seen(struct intake *in, bool *seen, const struct sink_impression **kept, size_t *ret_count)
 {
 	size_t count = in->batch->impression_count, left = 0;
 	for (size_t i = 0; i < count; i++)
@@ -232,7 +233,7 @@ static int sift(struct intake *in, bool *seen, const struct sink_impression **ke
 	return rc;
 }
 
-static int take_impressions(struct intake *in)
+static int write_impressions(struct intake *in)
 {
 	size_t count = in->batch->impression_count, left;
 	if (count == 0)
@@ -240,7 +241,7 @@ static int take_impressions(struct intake *in)
 	in->entries = malloc(count * sizeof(*in->entries));
 	bool *seen = malloc(count * sizeof(*seen));
 	const struct sink_impression **kept = malloc(count * sizeof(struct sink_impression *));
-	int rc = (in->entries && seen && kept ? sift(in, seen, kept, &left) : SQLITE_NOMEM)
+	int rc = (in->entries && seen && kept ? filter_seen(in, seen, kept, &left) : SQLITE_NOMEM)
 	             ?: seen_add(in->seen, in->c, in->entries, left);
 	if (rc == SQLITE_OK && left > 0)
 		rc = impressions_write(in->c, &in->book, kept, left);
@@ -251,7 +252,7 @@ static int take_impressions(struct intake *in)
 
 int intake_run(struct intake *in)
 {
-	int rc = layout_book_get(in->c, &in->book);
+	int rc = book_get(in->c, &in->book);
 	if (rc != SQLITE_OK)
 		return rc;
 	in->book.serial++;
@@ -259,14 +260,14 @@ int intake_run(struct intake *in)
 		in->book.new_day = day_of(in->batch->now_ms);
 		in->book.new_sets = in->book.new_ads = in->book.new_texts = 0;
 	}
-	/* It lies ahead after the clock was wrong; tidying will move it back. */
+	/* It is in the future after the clock was wrong; retention will move it back. */
 	in->book.kept_ms = MIN(in->book.kept_ms, MAX(time_floor(in->batch->now_ms, HOUR_MS), 0));
-	rc = take_sets(in) ?: take_visits(in) ?: take_impressions(in);
+	rc = write_sets(in) ?: write_visits(in) ?: write_impressions(in);
 	for (size_t i = 0; rc == SQLITE_OK && i < in->batch->advance_count; i++)
 		rc = RUN(in->c, SQL_POSITION_PUT, in->batch->advances[i].stream, in->batch->advances[i].to);
 	if (rc == SQLITE_OK) {
 		const struct sink_tally *t = &in->batch->tally;
-		const struct book *b = &in->book;
+		const struct book_row *b = &in->book;
 		rc = RUN(in->c, SQL_BOOK_ADD, t->clicks, t->orphans, t->impressions, t->duplicates,
 		         t->unusable_clicks, t->unusable_impressions, t->rejected, t->dropped_clicks,
 		         in->duplicates, b->serial, b->new_day, b->new_sets, b->new_ads, b->received_ms,

@@ -1,9 +1,9 @@
 /*
- * Each step is a transaction of its own and leaves everything right: a cell moves from its level to the next
- * in one piece, so every visit is counted once before, in between and after. What leaves the last rollup is
- * added to what the book says has retired, so the books still balance.
+ * Each step is a transaction and preserves all counts: a cell moves to the next level as a whole, so every
+ * visit is counted once before and after. Visits that leave the last rollup are added to book.retired_*, so
+ * reconciliation still balances.
  *
- * Steps of all kinds take turns: one that always finds something to do holds up none of the others.
+ * The kinds of steps take turns, so that none can starve the others.
  */
 #include "sink/sqlite_sink.h"
 
@@ -14,23 +14,23 @@ enum {
 	NAMES_PER_STEP = 1000,
 };
 
-struct step {
+struct retention_step {
 	struct retention *retention;
 	struct sqlite_conn *c;
 	const struct sink_settings *s;
 	int64_t now_ms;
-	struct book book;
+	struct book_row book;
 	bool did;
 };
 
-/* How many rows a statement with these parameters took away counts as something done. */
-static int delete_some(struct step *t, unsigned sql, const int64_t *args, size_t count)
+/* Runs a DELETE, and notes whether it deleted anything. */
+static int delete_some(struct retention_step *t, unsigned sql, const int64_t *args, size_t count)
 {
-	int rc = layout_run(t->c, sql, args, count);
+	int rc = db_run(t->c, sql, args, count);
 	t->did |= rc == SQLITE_OK && sqlite3_changes(t->c->db) > 0;
 	return rc;
 }
-#define DELETE(t, sql, ...) delete_some(t, sql, LAYOUT_ARGS(__VA_ARGS__))
+#define DELETE(t, sql, ...) delete_some(t, sql, DB_ARGS(__VA_ARGS__))
 
 /* --- cells --- */
 
@@ -47,8 +47,8 @@ static void old_cell_release(struct old_cell *o)
 	runs_release(&o->runs);
 }
 
-/* The level's oldest, when it ended (with the whole of the next level's unit) at least `age_ms` ago. */
-static int oldest_cell(const struct step *t, int64_t level_key, int64_t unit_ms, int64_t age_ms,
+/* The level's oldest cell, if the unit of the next level that it is in ended at least `age_ms` ago. */
+static int oldest_cell(const struct retention_step *t, int64_t level_key, int64_t unit_ms, int64_t age_ms,
                        struct old_cell *ret)
 {
 	CLEANUP(query_end) struct query q = QUERY(t->c, SQL_CELL_OLDEST, level_key);
@@ -62,12 +62,12 @@ static int oldest_cell(const struct step *t, int64_t level_key, int64_t unit_ms,
 	if (!ret->found)
 		return SQLITE_OK;
 	uint64_t minutes = (uint64_t)((ret->start_ms - time_floor(ret->start_ms, unit_ms)) / MINUTE_MS);
-	return layout_sql_code(counts_add_blob(&ret->sets, column_blob(&q, 3))
-	                           ?: runs_add_blob(&ret->runs, column_blob(&q, 4), minutes));
+	return db_code(counts_add_blob(&ret->sets, column_blob(&q, 3))
+	                   ?: runs_add_blob(&ret->runs, column_blob(&q, 4), minutes));
 }
 
-/* The oldest cell of a level: into the next one, or out. *ret_did is false when none is due. */
-static int move_cell(const struct step *t, enum cell_level level, int64_t together, int64_t age_ms,
+/* Moves the oldest cell of a level to the next level, or retires it. *ret_did: one was due. */
+static int move_cell(const struct retention_step *t, enum cell_level level, int64_t together, int64_t age_ms,
                      uint64_t first_visit, struct buf *scratch, bool *ret_did)
 {
 	CLEANUP(old_cell_release) struct old_cell o = {0};
@@ -87,7 +87,7 @@ static int move_cell(const struct step *t, enum cell_level level, int64_t togeth
 	return rc == SQLITE_OK ? RUN(t->c, SQL_CELL_DELETE, key, o.start_ms, o.link) : rc;
 }
 
-static int move_cells(struct step *t, enum cell_level level, int64_t together, uint64_t age_ms)
+static int move_cells(struct retention_step *t, enum cell_level level, int64_t together, uint64_t age_ms)
 {
 	CLEANUP(buf_release) struct buf scratch = {0};
 	int64_t first_visit = INT64_MAX;
@@ -100,86 +100,89 @@ static int move_cells(struct step *t, enum cell_level level, int64_t together, u
 	return rc;
 }
 
-static int step_fold_minutes(struct step *t)
+/* Cells of all links together first. */
+static int move_level(struct retention_step *t, enum cell_level level, uint64_t age_ms)
 {
-	int rc = move_cells(t, CELL_MINUTE, CELL_TOGETHER, t->s->minutes_ms);
-	return rc == SQLITE_OK && !t->did ? move_cells(t, CELL_MINUTE, 0, t->s->minutes_ms) : rc;
+	int rc = move_cells(t, level, CELL_TOGETHER, age_ms);
+	return rc == SQLITE_OK && !t->did ? move_cells(t, level, 0, age_ms) : rc;
 }
 
-static int step_fold_hours(struct step *t)
+static int step_fold_minutes(struct retention_step *t)
 {
-	int rc = move_cells(t, CELL_HOUR, CELL_TOGETHER, t->s->hours_ms);
-	return rc == SQLITE_OK && !t->did ? move_cells(t, CELL_HOUR, 0, t->s->hours_ms) : rc;
+	return move_level(t, CELL_MINUTE, t->s->minutes_ms);
 }
 
-static int step_drop_days(struct step *t)
+static int step_fold_hours(struct retention_step *t)
+{
+	return move_level(t, CELL_HOUR, t->s->hours_ms);
+}
+
+static int step_drop_days(struct retention_step *t)
+{
+	return t->s->days_ms > 0 ? move_level(t, CELL_DAY, t->s->days_ms) : SQLITE_OK;
+}
+
+static int step_drop_day_links(struct retention_step *t)
 {
 	if (t->s->days_ms == 0)
 		return SQLITE_OK;
-	int rc = move_cells(t, CELL_DAY, CELL_TOGETHER, t->s->days_ms);
-	return rc == SQLITE_OK && !t->did ? move_cells(t, CELL_DAY, 0, t->s->days_ms) : rc;
-}
-
-static int step_drop_day_links(struct step *t)
-{
-	if (t->s->days_ms == 0)
-		return SQLITE_OK;
-	int64_t day = day_of(t->now_ms - (int64_t)t->s->days_ms); /* not over by then */
+	int64_t day = day_of(t->now_ms - (int64_t)t->s->days_ms); /* has not expired completely */
 	return DELETE(t, SQL_DAY_LINK_DELETE, day, ROWS_PER_STEP);
 }
 
 /* --- rows of visits --- */
 
-/* Blocks whose newest visit is past its time. Those with visits of the future, recorded while the clock was
- * wrong, do not hold it up: they go with those after them, as only the oldest blocks may be missing. */
-static int step_drop_visits(struct step *t)
+/* Drops blocks whose newest visit has expired. Blocks with visits of the future, recorded while the clock was
+ * wrong, are dropped with the blocks after them, since only the oldest blocks may be missing. */
+static int step_drop_visits(struct retention_step *t)
 {
 	int rc = SQLITE_OK;
-	for (int gone = 0, last = 1; rc == SQLITE_OK && last > 0 && gone < BLOCKS_PER_STEP; gone += last) {
+	for (int dropped = 0, last = 1; rc == SQLITE_OK && last > 0 && dropped < BLOCKS_PER_STEP;
+	     dropped += last) {
 		int64_t block[2] = {0, INT64_MAX}; /* its first visit, and its newest time */
 		rc = FIND(t->c, SQL_VISIT_PAST, block, 2, t->now_ms);
 		if (rc != SQLITE_OK || block[1] >= t->now_ms - (int64_t)t->s->visits_ms)
 			break;
 		rc = DELETE(t, SQL_VISIT_DELETE, 0, block[0] + 1, ROWS_PER_STEP);
-		last = sqlite3_changes(t->c->db); /* none, if the file is damaged */
+		last = sqlite3_changes(t->c->db); /* 0 only if the file is damaged */
 	}
 	return rc;
 }
 
-/* --- names --- */
+/* --- dictionaries --- */
 
-/* Those last used before `day`. */
-static int names_sweep(struct step *t, struct sweep *s, unsigned sql_after, unsigned sql_sweep, int64_t day,
-                       int *ret_gone)
+/* Deletes entries last used before `day`. */
+static int dictionary_sweep(struct retention_step *t, struct dictionary_sweep *s, unsigned sql_after,
+                            unsigned sql_sweep, int64_t day, int *ret_deleted)
 {
 	int64_t last = 0;
-	*ret_gone = 0;
+	*ret_deleted = 0;
 	int rc = FIND(t->c, sql_after, &last, 1, s->upto, NAMES_PER_STEP);
 	if (rc != SQLITE_OK)
 		return rc;
 	if (last == 0) {
-		*s = (struct sweep){.day = day_of(t->now_ms)};
+		*s = (struct dictionary_sweep){.day = day_of(t->now_ms)};
 		return SQLITE_OK;
 	}
 	rc = RUN(t->c, sql_sweep, s->upto, last, day);
 	s->upto = last;
 	t->did = true;
-	*ret_gone = rc == SQLITE_OK ? sqlite3_changes(t->c->db) : 0;
+	*ret_deleted = rc == SQLITE_OK ? sqlite3_changes(t->c->db) : 0;
 	return rc;
 }
 
-static int step_sweep_texts(struct step *t)
+static int step_sweep_texts(struct retention_step *t)
 {
 	int ignored;
 	if (t->retention->texts.day == day_of(t->now_ms))
 		return SQLITE_OK;
-	return names_sweep(t, &t->retention->texts, SQL_TEXT_AFTER, SQL_TEXT_SWEEP,
-	                   day_of(t->now_ms - (int64_t)t->s->visits_ms) - 1, &ignored);
+	return dictionary_sweep(t, &t->retention->texts, SQL_TEXT_AFTER, SQL_TEXT_SWEEP,
+	                        day_of(t->now_ms - (int64_t)t->s->visits_ms) - 1, &ignored);
 }
 
 /* --- impressions --- */
 
-/* {at, count}; without one {INT64_MAX, 0}. */
+/* {at, count}; if there is none, {INT64_MAX, 0}. */
 static int oldest_ad_cell(struct sqlite_conn *c, enum ad_level level, int64_t ret[2])
 {
 	ret[0] = INT64_MAX;
@@ -187,10 +190,11 @@ static int oldest_ad_cell(struct sqlite_conn *c, enum ad_level level, int64_t re
 	return FIND(c, SQL_AD_CELL_OLDEST, ret, 2, ad_cell_key(level, 0));
 }
 
-/* From here on nobody asks for seconds, minutes and rows before; then they can go. Where it lies too far
- * ahead (the clock was wrong, or the setting is new), it goes back to where everything is still there:
- * minutes go at least as fast as seconds and rows, so nothing is missing behind the oldest. */
-static int move_kept(struct step *t)
+/* Advances kept_ms: from then on, queries use no seconds, minutes and rows before it, and they can be
+ * dropped. If it is too far ahead (the clock was wrong, or the setting has changed), it goes back to where
+ * all data is still present: minutes are dropped no later than seconds and rows, so nothing is missing after
+ * the oldest. */
+static int move_kept(struct retention_step *t)
 {
 	int64_t due_ms = MAX(time_floor(t->now_ms - (int64_t)t->s->impressions_ms, HOUR_MS), 0);
 	int64_t kept_ms = MAX(t->book.kept_ms, due_ms);
@@ -208,7 +212,7 @@ static int move_kept(struct step *t)
 	return RUN(t->c, SQL_BOOK_KEPT, kept_ms);
 }
 
-static int step_drop_impressions(struct step *t)
+static int step_drop_impressions(struct retention_step *t)
 {
 	int64_t kept_ms = t->book.kept_ms;
 	int rc = DELETE(t, SQL_IMPRESSION_DELETE, 0, impression_key(kept_ms, 0), ROWS_PER_STEP);
@@ -218,8 +222,8 @@ static int step_drop_impressions(struct step *t)
 	return rc;
 }
 
-/* A day goes with its hours, and its count retires. */
-static int step_drop_ad_days(struct step *t)
+/* Drops a day with its hours, and retires its count. */
+static int step_drop_ad_days(struct retention_step *t)
 {
 	if (t->s->days_ms == 0)
 		return SQLITE_OK;
@@ -238,8 +242,9 @@ static int step_drop_ad_days(struct step *t)
 	return rc;
 }
 
-/* Every impression is in its day's cell: before the oldest one nobody counts anything. */
-static int step_sweep_ads(struct step *t)
+/* Every impression is counted in its day's cell: no count refers to a name last used before the oldest
+ * day. */
+static int step_sweep_ads(struct retention_step *t)
 {
 	int64_t cell[2];
 	if (t->retention->ads.day == day_of(t->now_ms))
@@ -250,20 +255,20 @@ static int step_sweep_ads(struct step *t)
 	int64_t day = day_of(MIN(cell[0] - ad_cell_key(AD_DAY, 0), t->now_ms));
 	if (t->book.ads >= ADS_CROWDED)
 		day = MAX(day, day_of(t->now_ms - (int64_t)t->s->impressions_ms));
-	int gone;
-	rc = names_sweep(t, &t->retention->ads, SQL_AD_AFTER, SQL_AD_SWEEP, day, &gone);
-	return rc == SQLITE_OK && gone > 0 ? RUN(t->c, SQL_BOOK_ADS_GONE, gone) : rc;
+	int deleted;
+	rc = dictionary_sweep(t, &t->retention->ads, SQL_AD_AFTER, SQL_AD_SWEEP, day, &deleted);
+	return rc == SQLITE_OK && deleted > 0 ? RUN(t->c, SQL_BOOK_ADS_DROPPED, deleted) : rc;
 }
 
 int retention_step(struct retention *retention, struct sqlite_conn *c, const struct sink_settings *s,
                    int64_t now_ms, bool *ret_more)
 {
-	static int (*const steps[])(struct step *) = {
+	static int (*const steps[])(struct retention_step *) = {
 	    step_drop_impressions, step_fold_minutes, step_fold_hours,  step_drop_visits, step_drop_days,
 	    step_drop_day_links,   step_drop_ad_days, step_sweep_texts, step_sweep_ads,
 	};
-	struct step t = {.retention = retention, .c = c, .s = s};
-	int rc = layout_book_get(c, &t.book);
+	struct retention_step t = {.retention = retention, .c = c, .s = s};
+	int rc = book_get(c, &t.book);
 	*ret_more = false;
 	if (rc != SQLITE_OK || t.book.now_ms == 0) /* nothing was ever committed */
 		return rc;

@@ -6,8 +6,8 @@
 
 enum {
 	SLOTS_MIN = 1024,
-	SPANS_PER_WINDOW = 24, /* a run covers at most this part of the window */
-	CHUNK_ENTRIES = 200,   /* 4,000 bytes: they fit a page */
+	SPANS_PER_WINDOW = 24, /* a run covers at most this fraction of the window */
+	CHUNK_ENTRIES = 200,   /* 4,000 bytes: a chunk fits a page */
 	CHUNKS_PER_DROP = 256,
 	FILTER_WORDS = 8, /* one block: 512 bits, a cache line */
 	FILTER_BLOCK_ENTRIES = 32,
@@ -28,7 +28,7 @@ static bool slot_is_empty(const struct seen_entry *e)
 	return received_of(e) == INT64_MIN;
 }
 
-/* Fingerprints are hashes already; this only brings their bits to where they are wanted. */
+/* Fingerprints are hashes already; this only distributes their bits. */
 static uint64_t hash_of(const struct seen_entry *e)
 {
 	uint64_t low, high = 0;
@@ -44,7 +44,7 @@ static uint32_t prefix_of(const struct seen_entry *e)
 	return __builtin_bswap32(prefix); /* sorts like the bytes */
 }
 
-static bool repeats(const struct seen *s, const struct seen_entry *a, const struct seen_entry *b)
+static bool is_duplicate(const struct seen_index *s, const struct seen_entry *a, const struct seen_entry *b)
 {
 	if (memcmp(a->fingerprint, b->fingerprint, SINK_FINGERPRINT_BYTES) != 0)
 		return false;
@@ -84,14 +84,14 @@ static int table_room(struct seen_table *t, size_t more)
 	return SQLITE_OK;
 }
 
-static bool table_has(const struct seen *s, const struct seen_entry *e)
+static bool table_has(const struct seen_index *s, const struct seen_entry *e)
 {
 	const struct seen_table *t = &s->table;
 	if (t->count == 0)
 		return false;
 	for (size_t at = hash_of(e) & (t->slot_count - 1); !slot_is_empty(&t->slots[at]);
 	     at = (at + 1) & (t->slot_count - 1))
-		if (repeats(s, e, &t->slots[at]))
+		if (is_duplicate(s, e, &t->slots[at]))
 			return true;
 	return false;
 }
@@ -104,7 +104,7 @@ static void table_clear(struct seen_table *t)
 
 /* --- filters --- */
 
-/* The block comes from the hash's upper half, the bits in it from a remix of all. */
+/* The upper half of the hash selects the block, a remix of the hash the bits in it. */
 static uint64_t *filter_block(const struct seen_run *r, uint64_t hash)
 {
 	return r->filter + (size_t)(((hash >> 32) * r->block_count) >> 32) * FILTER_WORDS;
@@ -146,7 +146,7 @@ static int chunks_write(struct sqlite_conn *c, int64_t run, const struct seen_en
 {
 	int rc = SQLITE_OK;
 	for (size_t at = 0, end; rc == SQLITE_OK && at < count; at = end) {
-		/* Entries with the same first four bytes stay in one chunk: the chunk's key has no more. */
+		/* Entries with the same first four bytes share a chunk: its key has no more. */
 		end = MIN(at + CHUNK_ENTRIES, count);
 		while (end < count && prefix_of(&entries[end]) == prefix_of(&entries[end - 1]))
 			end++;
@@ -158,14 +158,14 @@ static int chunks_write(struct sqlite_conn *c, int64_t run, const struct seen_en
 	return rc;
 }
 
-static int seal(struct seen *s, struct sqlite_conn *c)
+static int seal(struct seen_index *s, struct sqlite_conn *c)
 {
 	s->sealed = (struct seen_run){.newest_ms = s->table.newest_ms};
 	s->sealing = true;
 	struct seen_entry *entries = malloc(MAX(s->table.count, 1) * sizeof(*entries));
 	int rc = entries ? filter_new(&s->sealed, s->table.count) : SQLITE_NOMEM;
 	if (rc == SQLITE_OK && !ARRAY_ROOM(s->runs, s->run_cap, s->run_count + 1))
-		rc = SQLITE_NOMEM; /* now, as after the commit nothing may fail */
+		rc = SQLITE_NOMEM; /* reserved now, because nothing may fail after the commit */
 	if (rc == SQLITE_OK) {
 		size_t count = 0;
 		for (size_t i = 0; i < s->table.slot_count; i++)
@@ -193,7 +193,7 @@ static int seal(struct seen *s, struct sqlite_conn *c)
 	return rc;
 }
 
-static bool chunk_has(const struct seen *s, const struct seen_entry *chunk, size_t count,
+static bool chunk_has(const struct seen_index *s, const struct seen_entry *chunk, size_t count,
                       const struct seen_entry *e)
 {
 	size_t low = 0, high = count;
@@ -205,12 +205,12 @@ static bool chunk_has(const struct seen *s, const struct seen_entry *chunk, size
 			high = middle;
 	}
 	for (; low < count && entry_compare(&chunk[low], e) == 0; low++)
-		if (repeats(s, &chunk[low], e))
+		if (is_duplicate(s, &chunk[low], e))
 			return true;
 	return false;
 }
 
-static int run_has(const struct seen *s, struct sqlite_conn *c, const struct seen_run *r,
+static int run_has(const struct seen_index *s, struct sqlite_conn *c, const struct seen_run *r,
                    const struct seen_entry *e, bool *ret)
 {
 	CLEANUP(query_end)
@@ -226,14 +226,14 @@ static int run_has(const struct seen *s, struct sqlite_conn *c, const struct see
 	return SQLITE_OK;
 }
 
-/* --- the face --- */
+/* --- interface --- */
 
-void seen_init(struct seen *s, int64_t window_ms)
+void seen_init(struct seen_index *s, int64_t window_ms)
 {
-	*s = (struct seen){.window_ms = window_ms, .sealed_at = SEEN_SEALED_AT};
+	*s = (struct seen_index){.window_ms = window_ms, .seal_at = SEEN_SEAL_AT};
 }
 
-static void forget_all(struct seen *s)
+static void forget_all(struct seen_index *s)
 {
 	for (size_t i = 0; i < s->run_count; i++)
 		free(s->runs[i].filter);
@@ -241,14 +241,14 @@ static void forget_all(struct seen *s)
 	table_clear(&s->table);
 }
 
-void seen_release(struct seen *s)
+void seen_release(struct seen_index *s)
 {
 	forget_all(s);
 	free(s->runs);
-	*s = (struct seen){0};
+	*s = (struct seen_index){0};
 }
 
-static int load_runs(struct seen *s, struct sqlite_conn *c)
+static int load_runs(struct seen_index *s, struct sqlite_conn *c)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_SEEN_RUNS);
 	int rc;
@@ -268,10 +268,10 @@ static int load_runs(struct seen *s, struct sqlite_conn *c)
 		memcpy(r.filter, blob.ptr, len);
 		s->runs[s->run_count++] = r;
 	}
-	return layout_done(rc);
+	return db_done(rc);
 }
 
-static int load_table(struct seen *s, struct sqlite_conn *c)
+static int load_table(struct seen_index *s, struct sqlite_conn *c)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_SEEN_BATCHES);
 	int rc;
@@ -285,17 +285,17 @@ static int load_table(struct seen *s, struct sqlite_conn *c)
 		for (size_t i = 0; i < count; i++)
 			table_put(&s->table, &entries[i]);
 	}
-	return layout_done(rc);
+	return db_done(rc);
 }
 
-int seen_load(struct seen *s, struct sqlite_conn *c)
+int seen_load(struct seen_index *s, struct sqlite_conn *c)
 {
 	forget_all(s);
 	return load_runs(s, c) ?: load_table(s, c);
 }
 
-/* Run by run, not entry by entry: the memory that the filters lie in is then asked for many at a time. */
-static int check_run(struct seen *s, struct sqlite_conn *c, const struct seen_run *r,
+/* Run by run, not entry by entry, so that the filter blocks can be prefetched. */
+static int check_run(struct seen_index *s, struct sqlite_conn *c, const struct seen_run *r,
                      const struct seen_entry *entries, const uint64_t *hashes, size_t count, bool *seen)
 {
 	enum { AHEAD = 16 };
@@ -309,7 +309,7 @@ static int check_run(struct seen *s, struct sqlite_conn *c, const struct seen_ru
 	return rc;
 }
 
-int seen_check(struct seen *s, struct sqlite_conn *c, const struct seen_entry *entries, size_t count,
+int seen_check(struct seen_index *s, struct sqlite_conn *c, const struct seen_entry *entries, size_t count,
                bool *ret_seen)
 {
 	uint64_t *hashes = malloc(MAX(count, 1) * sizeof(*hashes));
@@ -329,7 +329,7 @@ int seen_check(struct seen *s, struct sqlite_conn *c, const struct seen_entry *e
 	return rc;
 }
 
-int seen_add(struct seen *s, struct sqlite_conn *c, const struct seen_entry *entries, size_t count)
+int seen_add(struct seen_index *s, struct sqlite_conn *c, const struct seen_entry *entries, size_t count)
 {
 	s->added = entries;
 	s->added_count = count;
@@ -337,7 +337,7 @@ int seen_add(struct seen *s, struct sqlite_conn *c, const struct seen_entry *ent
 		return SQLITE_OK;
 	bool is_wide = s->table.count > 0 &&
 	               s->table.newest_ms - s->table.oldest_ms > s->window_ms / SPANS_PER_WINDOW;
-	int rc = s->table.count >= s->sealed_at || is_wide ? seal(s, c) : SQLITE_OK;
+	int rc = s->table.count >= s->seal_at || is_wide ? seal(s, c) : SQLITE_OK;
 	if (rc == SQLITE_OK && !s->sealing)
 		rc = table_room(&s->table, count);
 	if (rc != SQLITE_OK)
@@ -347,7 +347,7 @@ int seen_add(struct seen *s, struct sqlite_conn *c, const struct seen_entry *ent
 	return query_run(&q);
 }
 
-int seen_committed(struct seen *s)
+int seen_committed(struct seen_index *s)
 {
 	int rc = SQLITE_OK;
 	if (s->sealing) {
@@ -362,7 +362,7 @@ int seen_committed(struct seen *s)
 	return rc;
 }
 
-void seen_rolled_back(struct seen *s)
+void seen_rolled_back(struct seen_index *s)
 {
 	if (s->sealing)
 		free(s->sealed.filter);
@@ -372,7 +372,8 @@ void seen_rolled_back(struct seen *s)
 	s->added_count = 0;
 }
 
-int seen_drop(struct seen *s, struct sqlite_conn *c, int64_t horizon_ms, bool *ret_more, int64_t *ret_run)
+int seen_drop(struct seen_index *s, struct sqlite_conn *c, int64_t horizon_ms, bool *ret_more,
+              int64_t *ret_run)
 {
 	*ret_more = false;
 	*ret_run = 0;
@@ -392,7 +393,7 @@ int seen_drop(struct seen *s, struct sqlite_conn *c, int64_t horizon_ms, bool *r
 	return SQLITE_OK;
 }
 
-void seen_dropped(struct seen *s, int64_t run)
+void seen_dropped(struct seen_index *s, int64_t run)
 {
 	for (size_t i = 0; i < s->run_count; i++) {
 		if (s->runs[i].run != run)

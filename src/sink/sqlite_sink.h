@@ -1,7 +1,6 @@
 /*
- * The parts of the SQLite sink. For the files of this backend only. They speak SQLite's codes.
- *
- * layout.c says what is in the file.
+ * The parts of the SQLite sink, for its own files only. They return SQLite's codes. sqlite_tables.c describes
+ * the tables.
  */
 #pragma once
 
@@ -24,18 +23,17 @@ enum {
 
 extern const struct sqlite_layout stats_file_layout;
 
-/* --- cells --- */
+/* --- keys of rows --- */
 
 enum { CELL_TOGETHER = 8 };
 
-/* As the table has it: what is not of one link lies apart, where it can be read in one go. */
+/* cell.level: cells of all links together are stored apart, so that a range of them is contiguous. */
 static inline int64_t cell_level_key(enum cell_level level, int64_t link)
 {
 	return link > 0 ? level : CELL_TOGETHER + (int64_t)level;
 }
 
-/* --- impressions --- */
-
+/* ad_cell.at */
 static inline int64_t ad_cell_key(enum ad_level level, int64_t start_ms)
 {
 	return (int64_t)level << 56 | start_ms;
@@ -43,157 +41,163 @@ static inline int64_t ad_cell_key(enum ad_level level, int64_t start_ms)
 
 enum { IMPRESSION_PART_BITS = 24, IMPRESSION_PARTS = 1 << IMPRESSION_PART_BITS };
 
+/* impression.at */
 static inline int64_t impression_key(int64_t time_ms, int64_t part)
 {
 	return time_ms / SECOND_MS << IMPRESSION_PART_BITS | part;
 }
 
-/* --- the book --- */
+/* --- the row of the table `book` --- */
 
-/* A digest under way: of the fresh rows up to `row`, what is of links below `link` is digested. */
-struct digesting {
-	int64_t row; /* 0: none is under way */
+/* A compaction under way covers the buffer's rows up to `row`; its visits of links below `link` are done. */
+struct compaction_progress {
+	int64_t row; /* 0: no compaction is under way */
 	int64_t link;
-	uint64_t visits, orphans; /* digested, but still in these rows; both together, and orphans */
+	uint64_t visits, orphans; /* done, but still in these rows; orphans are included in visits */
 };
 
-/* All of them numbers of 64 bits, in the order of SQL_BOOK_GET. */
-struct book {
+/* The tallies for reconciliation, and the state of the file. All fields are 64-bit numbers, in the order of
+ * SQL_BOOK_GET. */
+struct book_row {
 	struct sink_tally tally;
 	uint64_t duplicates; /* found by the sink */
 	int64_t serial;      /* of the last commit */
 	int64_t next_visit;
-	int64_t kept_ms;                                               /* whole hours; see layout.c */
-	uint64_t retired_clicks, retired_orphans, retired_impressions; /* whose last rollup is gone */
-	int64_t new_day;                                               /* the day of new_* */
+	int64_t kept_ms; /* a full hour: see ad_cell in sqlite_tables.c */
+	uint64_t retired_clicks, retired_orphans, retired_impressions; /* whose last rollup was dropped */
+	int64_t new_day;                                               /* the day that new_* count */
 	int64_t new_sets, new_ads;
-	int64_t received_ms; /* the newest impression's */
+	int64_t received_ms; /* of the newest impression */
 	int64_t now_ms;      /* of the last commit */
 	int64_t new_texts;
 	int64_t ads;                  /* that have a name */
-	int64_t last_ad;              /* the largest number ever given */
-	uint64_t retired_link_clicks; /* as retired_clicks, of the cells of single links */
-	struct digesting digesting;
+	int64_t last_ad;              /* the largest id ever assigned */
+	uint64_t retired_link_clicks; /* like retired_clicks, for cells of single links */
+	struct compaction_progress compaction;
 };
+
+int book_get(struct sqlite_conn *c, struct book_row *ret);
 
 /* --- statements --- */
 
-/* A statement whose first parameters are these integers: QUERY(c, SQL_CELL_GET, level, start_ms, link). */
-struct query layout_query(struct sqlite_conn *c, unsigned sql, const int64_t *args, size_t count);
-#define LAYOUT_ARGS(...) \
-	(const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)
-#define QUERY(c, sql, ...) layout_query(c, sql, LAYOUT_ARGS(__VA_ARGS__))
+/* A statement with these integers as its first parameters: QUERY(c, SQL_CELL_GET, level, start_ms, link). */
+struct query db_query(struct sqlite_conn *c, unsigned sql, const int64_t *args, size_t count);
+#define DB_ARGS(...) (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)
 
-/* One that gives no rows, and has no other parameters. */
-int layout_run(struct sqlite_conn *c, unsigned sql, const int64_t *args, size_t count);
-#define RUN(c, sql, ...) layout_run(c, sql, LAYOUT_ARGS(__VA_ARGS__))
+#define QUERY(c, sql, ...) db_query(c, sql, DB_ARGS(__VA_ARGS__))
 
-/* The first integers of its first row; without a row they stay as they are. NULL is 0. */
-int layout_find(struct sqlite_conn *c, unsigned sql, int64_t *ret, int ret_count, const int64_t *args,
-                size_t count);
-#define FIND(c, sql, ret, ret_count, ...) layout_find(c, sql, ret, ret_count, LAYOUT_ARGS(__VA_ARGS__))
+/* Runs a statement that returns no rows and has no other parameters. */
+int db_run(struct sqlite_conn *c, unsigned sql, const int64_t *args, size_t count);
+#define RUN(c, sql, ...) db_run(c, sql, DB_ARGS(__VA_ARGS__))
 
-/* Both integers of its first `max` rows, which is its parameter: *ret_pairs, a pointer, is to an array of
+/* The first integers of the first row (NULL reads as 0). Without a row, `ret` is unchanged. */
+int db_find(struct sqlite_conn *c, unsigned sql, int64_t *ret, int ret_count, const int64_t *args,
+            size_t count);
+#define FIND(c, sql, ret, ret_count, ...) db_find(c, sql, ret, ret_count, DB_ARGS(__VA_ARGS__))
+
+/* Rows of two integers, at most `max`, which is the statement's parameter. *ret_pairs is set to an array of
  * structs of two 64-bit integers. */
-int layout_rows(struct sqlite_conn *c, unsigned sql, int64_t max, struct arena *arena, void *ret_pairs,
-                size_t *ret_count);
+int db_pairs(struct sqlite_conn *c, unsigned sql, int64_t max, struct arena *arena, void *ret_pairs,
+             size_t *ret_count);
 
-/* What a loop over rows that ended with `rc` comes to. */
-static inline int layout_done(int rc)
+/* The result of a loop over rows that ended with `rc`. */
+static inline int db_done(int rc)
 {
 	return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-int layout_book_get(struct sqlite_conn *c, struct book *ret);
+/* The largest id of a table, by a statement such as SQL_SET_LAST. Larger ids in blobs are corrupt. */
+int db_last_id(struct sqlite_conn *c, unsigned sql, uint64_t *ret);
 
-/* The largest number in a dictionary (SQL_SET_LAST): what is beyond it was never written. */
-int layout_last_get(struct sqlite_conn *c, unsigned sql, uint64_t *ret);
+/* Translates 0, ERR_NOMEM and ERR_CORRUPT into SQLite's codes. */
+int db_code(int r);
 
-/* For blobs that are there: SQLITE_OK, SQLITE_NOMEM, SQLITE_CORRUPT. */
-int layout_sql_code(int r);
-
-/* A column's blob, valid until the next step. */
+/* Valid until the next step. */
 static inline struct str column_blob(const struct query *q, int column)
 {
 	const char *data = sqlite3_column_blob(q->stmt, column);
 	return str_n(data, (size_t)sqlite3_column_bytes(q->stmt, column));
 }
 
-/* A column's text in the arena; STR_NULL stays so. False when memory ran out. */
-bool layout_column_str(const struct query *q, int column, struct arena *arena, struct str *ret);
+/* A column's text, copied to the arena; NULL reads as STR_NULL. False when memory ran out. */
+bool db_column_str(const struct query *q, int column, struct arena *arena, struct str *ret);
 
-/* --- a batch on its way into the file --- */
+/* --- intake: a batch on its way into the file --- */
 
-struct seen;
+struct seen_index;
 struct seen_entry;
 
 struct intake {
 	struct sqlite_conn *c;
 	const uint8_t *key; /* the file's secret, SINK_KEY_BYTES */
-	struct seen *seen;
+	struct seen_index *seen;
 	const struct sink_batch *batch;
 
 	uint64_t duplicates; /* out */
 
-	struct book book;  /* as it will be */
-	uint32_t *sets;    /* numbers in the file */
-	bool *clicks;      /* whether the shape is one */
-	uint64_t set_last; /* the largest number in the file */
-	int64_t *texts;    /* numbers in the file; 0: not looked up yet; -1: not kept */
+	struct book_row book; /* as it will be */
+	uint32_t *sets;       /* ids in the file */
+	bool *clicks;         /* whether the set is of a click */
+	uint64_t set_last;    /* the largest id in the file */
+	int64_t *texts;       /* ids in the file; 0: not looked up yet; -1: not stored */
 	struct seen_entry *entries;
 	struct buf scratch;
 };
 
-/* Everything of the batch, in the transaction that the caller has begun. The seen set must be told how that
- * ended before the intake is released. */
+/* Writes the whole batch, in the transaction that the caller has begun. The caller must tell the seen index
+ * how the transaction ended before it releases the intake. */
 int intake_run(struct intake *in);
 void intake_release(struct intake *in);
 
-/* --- fresh visits become blocks, cells and totals --- */
+/* --- buffered visits, and their compaction into blocks, cells and totals --- */
 
-/* The next piece of what is fresh, in the transaction that the caller has begun: about `visits_max` visits,
- * or all of one link, if it has more. Goes on with the digest under way, or begins one of all that is fresh.
- */
+/* One step, in the transaction that the caller has begun: about `visits_max` visits, or all of one link if it
+ * has more. Continues the compaction under way, or starts one of the whole buffer. */
 int compaction_step(struct sqlite_conn *c, size_t visits_max);
 
-/* Adds to the cell (level, start, link); the scratch buffer is the caller's. */
+/* Adds to the cell (level, start, link), using the caller's scratch buffer. */
 int compaction_cell_add(struct sqlite_conn *c, int64_t level_key, int64_t start_ms, int64_t link,
                         struct counts *sets, struct runs *runs, uint64_t first_visit, struct buf *scratch);
 
-/* Hands every visit that is not digested yet to `each`, which says 0 or a code that ends it. Its ordinal is
- * its place among all in the fresh rows. */
-typedef int buffer_each_fn(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor);
+struct buffered {
+	uint64_t ordinal; /* the visit's position in the buffer */
+	struct visit_key key;
+	uint32_t visitor;
+};
+
+/* Calls `each` for every visit that is not compacted yet, until it returns a code other than SQLITE_OK. */
+typedef int buffer_each_fn(void *arg, const struct buffered *v);
 int buffer_each(struct sqlite_conn *c, buffer_each_fn *each, void *arg);
 
-/* --- impressions: written by commits, added up by windows --- */
+/* --- impressions --- */
 
-/* Those that count, at least one. Counts new ads in the book, whose kept_ms says which need no rows. */
-int impressions_write(struct sqlite_conn *c, struct book *book,
+/* Writes at least one impression that counts. Registers new ads in `book`, whose kept_ms says which
+ * impressions get no rows. */
+int impressions_write(struct sqlite_conn *c, struct book_row *book,
                       const struct sink_impression *const *impressions, size_t count);
 
 int impressions_window(struct sqlite_conn *c, struct window_query *q);
 
-/* --- questions about visits, answered in one snapshot that the caller has begun --- */
+/* --- queries, in one snapshot that the caller has begun --- */
 
-/* The query was checked (tallies.h). */
+/* The caller has called tallies_check. */
 int sqlite_stats_get(struct sqlite_conn *c, struct stats_query *q);
 
-/* `key` is the file's secret; where to go on is what page_check says. A rank is how many visits of that link
- * and minute were recorded before. */
+/* A cursor's rank is the number of visits recorded before in the same minute for the same link. */
 int sqlite_visits_get(struct sqlite_conn *c, struct visits_query *q, const uint8_t *key,
-                      const struct page_from *from);
+                      const struct page_cursor *from);
 
 int sqlite_top_links_get(struct sqlite_conn *c, struct top_links_query *q);
 int sqlite_clicks_get(struct sqlite_conn *c, struct sink_total *links, size_t n);
 
 int sqlite_reconciliation_get(struct sqlite_conn *c, bool deep, struct reconciliation *ret);
 
-/* A shape by its number, strings in the arena. */
+/* A dimension set by its id, strings in the arena. */
 int sqlite_set_get(struct sqlite_conn *c, uint64_t id, struct arena *arena, struct dimension_set *ret);
 
-/* Which levels may have cells where, so that nobody looks for those that cannot be. */
+/* The range of starts of each level's cells: cells outside need not be looked up. */
 struct cell_spans {
-	int64_t first_ms[CELL_LEVELS], last_ms[CELL_LEVELS]; /* starts; first > last: none at all */
+	int64_t first_ms[CELL_LEVELS], last_ms[CELL_LEVELS]; /* first > last: there are none */
 };
 int sqlite_spans_get(struct sqlite_conn *c, int64_t link, struct cell_spans *ret);
 
@@ -202,22 +206,21 @@ static inline bool sqlite_cell_may_be(const struct cell_spans *s, enum cell_leve
 	return start_ms >= s->first_ms[level] && start_ms <= s->last_ms[level];
 }
 
-/* --- folding old rollups and dropping what is past its time --- */
+/* --- retention: folds old rollups and deletes expired data --- */
 
-/* Of a dictionary, once a day, some at a time. */
-struct sweep {
-	int64_t day;  /* all have been swept on it */
-	int64_t upto; /* the last one looked at */
+/* A sweep over a dictionary, once a day, in steps. */
+struct dictionary_sweep {
+	int64_t day;  /* the last day on which a sweep was completed */
+	int64_t upto; /* the last id examined */
 };
 
-/* What it remembers between steps; losing it costs time only. */
+/* State between steps. Losing it only costs time. */
 struct retention {
-	size_t next; /* the kind of step to begin with, so that each has its turn */
-	struct sweep texts, ads;
+	size_t next; /* the kind of step to try first, so that all kinds take turns */
+	struct dictionary_sweep texts, ads;
 };
 
-/* One step, in the transaction that the caller has begun: *ret_more says whether it did anything. A clock
- * that runs ahead of the commits is not believed: nothing goes that an hour after the last commit would not.
- */
+/* One step, in the transaction that the caller has begun. *ret_more: it did something. `now_ms` is capped at
+ * one hour after the last commit. */
 int retention_step(struct retention *t, struct sqlite_conn *c, const struct sink_settings *s, int64_t now_ms,
                    bool *ret_more);

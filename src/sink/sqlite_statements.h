@@ -1,4 +1,4 @@
-/* Every statement of the stats file. It becomes an enum in sqlite_sink.h, and the texts in layout.c. */
+/* Every statement of the stats file: an enum in sqlite_sink.h, and the texts in sqlite_tables.c. */
 STATEMENT(SQL_BOOK_GET, "SELECT clicks, orphans, impressions, batch_duplicates, unusable_clicks,"
                         " unusable_impressions, rejected, dropped_clicks, duplicates, serial, next_visit,"
                         " kept_ms, retired_clicks, retired_orphans, retired_impressions, new_day, new_shapes,"
@@ -11,14 +11,14 @@ STATEMENT(SQL_BOOK_ADD, "UPDATE book SET clicks = clicks + ?, orphans = orphans 
                         " dropped_clicks = dropped_clicks + ?, duplicates = duplicates + ?, serial = ?,"
                         " new_day = ?, new_shapes = ?, new_ads = ?, received_ms = ?, now_ms = ?,"
                         " new_texts = ?, ads = ?, last_ad = ?")
-STATEMENT(SQL_COUNTS_COMPACT, "UPDATE book SET next_visit = ?, digest_row = ?, digest_link = ?,"
+STATEMENT(SQL_BOOK_COMPACTED, "UPDATE book SET next_visit = ?, digest_row = ?, digest_link = ?,"
                               " digest_visits = ?, digest_orphans = ?")
 STATEMENT(SQL_BOOK_KEPT, "UPDATE book SET kept_ms = ?")
 STATEMENT(SQL_BOOK_RETIRE, "UPDATE book SET retired_clicks = retired_clicks + ?,"
                            " retired_orphans = retired_orphans + ?,"
                            " retired_impressions = retired_impressions + ?,"
                            " retired_link_clicks = retired_link_clicks + ?")
-STATEMENT(SQL_BOOK_ADS_GONE, "UPDATE book SET ads = ads - ?")
+STATEMENT(SQL_BOOK_ADS_DROPPED, "UPDATE book SET ads = ads - ?")
 STATEMENT(SQL_BOOK_KEY, "SELECT key FROM book")
 STATEMENT(SQL_BOOK_KEY_SET, "UPDATE book SET key = ?")
 STATEMENT(SQL_POSITIONS, "SELECT segment, offset FROM position ORDER BY segment LIMIT ?")

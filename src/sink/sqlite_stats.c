@@ -1,10 +1,10 @@
 /*
- * A link's statistics: whole cells inside the range from their counts of shapes, the cells that the range
- * cuts from their rows, and what is still fresh from the visits themselves.
+ * A stats query adds up cells that are inside the range, the rows of cells that an edge of the range cuts,
+ * and buffered visits.
  *
- * A cut cell whose rows are (partly) gone: the rows that are left go by their own time, the others as if they
- * were all at the cell's start. So when the start is inside, the cell's counts are taken and the rows outside
- * are taken away again; when it is not, the rows inside are added.
+ * Rows of a cut cell may have expired. Visits with a row count at their own time, the others at the start of
+ * the cell. So if the start is inside the range, the cell's counts are added and the rows outside are
+ * subtracted. Otherwise the rows inside are added.
  */
 #include "base/grow.h"
 #include "sink/sketch.h"
@@ -13,33 +13,33 @@
 
 #include <stdlib.h>
 
-struct asking {
+struct stats_scan {
 	struct sqlite_conn *c;
 	struct stats_query *q;
 	struct tallies tallies;
-	int64_t link; /* whose cells are being added: the query's, or LINK_ORPHANS */
+	int64_t link; /* of the cells being added: the query's, LINK_ALL or LINK_ORPHANS */
 	int64_t from_ms, to_ms;
-	int64_t first_visit; /* the oldest row that is left */
+	int64_t first_visit; /* the oldest visit that has a row */
 	uint64_t set_last;
 	struct visitor {
 		int64_t day;
 		uint32_t hash;
-	} * visitors; /* fresh ones */
+	} * visitors; /* buffered */
 	size_t visitor_count, visitor_cap;
 };
 
 /* --- counting --- */
 
-static int learn(struct asking *a, uint64_t id)
+static int learn(struct stats_scan *a, uint64_t id)
 {
 	struct dimension_set set;
 	if (id > a->set_last)
 		return SQLITE_CORRUPT;
 	int rc = sqlite_set_get(a->c, id, a->q->arena, &set);
-	return rc == SQLITE_OK ? layout_sql_code(tallies_learn(&a->tallies, id, &set)) : rc;
+	return rc == SQLITE_OK ? db_code(tallies_learn(&a->tallies, id, &set)) : rc;
 }
 
-static inline int add(struct asking *a, uint64_t id, uint64_t n, size_t step)
+static inline int add(struct stats_scan *a, uint64_t id, uint64_t n, size_t step)
 {
 	int rc = LIKELY(tallies_know(&a->tallies, id)) ? SQLITE_OK : learn(a, id);
 	if (rc == SQLITE_OK)
@@ -47,7 +47,7 @@ static inline int add(struct asking *a, uint64_t id, uint64_t n, size_t step)
 	return rc;
 }
 
-static int add_counts(struct asking *a, struct str blob, int64_t start_ms)
+static int add_counts(struct stats_scan *a, struct str blob, int64_t start_ms)
 {
 	struct counts_reader r = {.blob = blob_reader_of(blob)};
 	struct count item;
@@ -61,7 +61,7 @@ static int add_counts(struct asking *a, struct str blob, int64_t start_ms)
 /* --- cut cells --- */
 
 struct cut {
-	struct asking *a;
+	struct stats_scan *a;
 	uint64_t first, end; /* of the run */
 	bool start_inside;
 	size_t start_step;
@@ -69,7 +69,7 @@ struct cut {
 
 static int cut_visit(const struct cut *cut, const struct visit_key *key)
 {
-	struct asking *a = cut->a;
+	struct stats_scan *a = cut->a;
 	bool inside = key->time_ms >= a->from_ms && key->time_ms < a->to_ms;
 	if (inside == cut->start_inside)
 		return SQLITE_OK;
@@ -98,10 +98,10 @@ static int cut_run(const struct cut *cut)
 		if (code != SQLITE_OK)
 			return code;
 	}
-	return layout_done(rc);
+	return db_done(rc);
 }
 
-/* Rows of minutes that lie wholly on the start's side change nothing. */
+/* Rows of a minute that is on the same side of the edge as the start change nothing. */
 static bool run_matters(const struct cut *cut, const struct run *run, int64_t start_ms)
 {
 	int64_t minute_ms = start_ms + (int64_t)run->minute * MINUTE_MS, end_ms = minute_ms + MINUTE_MS;
@@ -112,7 +112,7 @@ static bool run_matters(const struct cut *cut, const struct run *run, int64_t st
 
 /* --- cells --- */
 
-static int add_cell(struct asking *a, enum cell_level level, int64_t start_ms, const struct query *q,
+static int add_cell(struct stats_scan *a, enum cell_level level, int64_t start_ms, const struct query *q,
                     int sets_column)
 {
 	int64_t end_ms = start_ms + cell_level_ms[level];
@@ -128,7 +128,7 @@ static int add_cell(struct asking *a, enum cell_level level, int64_t start_ms, c
 		rc = add_counts(a, column_blob(q, sets_column), start_ms);
 	}
 	if (rc == SQLITE_OK)
-		rc = layout_sql_code(runs_add_blob(&runs, column_blob(q, sets_column + 1), 0));
+		rc = db_code(runs_add_blob(&runs, column_blob(q, sets_column + 1), 0));
 	for (size_t i = 0; rc == SQLITE_OK && i < runs.count; i++) {
 		cut.first = MAX(runs.items[i].first, (uint64_t)a->first_visit);
 		cut.end = runs.items[i].first + runs.items[i].count;
@@ -138,8 +138,8 @@ static int add_cell(struct asking *a, enum cell_level level, int64_t start_ms, c
 	return rc;
 }
 
-/* What is together lies side by side. */
-static int add_together(struct asking *a, enum cell_level level)
+/* Cells that are not of a single link are contiguous. */
+static int add_common(struct stats_scan *a, enum cell_level level)
 {
 	CLEANUP(query_end)
 	struct query q = QUERY(a->c, SQL_CELL_RANGE, cell_level_key(level, a->link),
@@ -150,10 +150,11 @@ static int add_together(struct asking *a, enum cell_level level)
 		if (r != SQLITE_OK)
 			return r;
 	}
-	return layout_done(rc);
+	return db_done(rc);
 }
 
-static int add_one(struct asking *a, const struct cell_spans *spans, enum cell_level level, int64_t start_ms)
+static int add_one(struct stats_scan *a, const struct cell_spans *spans, enum cell_level level,
+                   int64_t start_ms)
 {
 	if (!sqlite_cell_may_be(spans, level, start_ms) || start_ms + cell_level_ms[level] <= a->from_ms ||
 	    start_ms >= a->to_ms)
@@ -171,8 +172,8 @@ static int visitor_compare(const void *a, const void *b)
 	return x->day < y->day ? -1 : x->day > y->day;
 }
 
-/* The fresh visitors of that day; they are sorted by day. */
-static void add_visitors(struct asking *a, int64_t day, struct sketch *sketch, size_t *at)
+/* Adds the day's buffered visitors, which are sorted by day, to its sketch. */
+static void add_visitors(struct stats_scan *a, int64_t day, struct sketch *sketch, size_t *at)
 {
 	while (*at < a->visitor_count && a->visitors[*at].day < day)
 		(*at)++;
@@ -181,8 +182,8 @@ static void add_visitors(struct asking *a, int64_t day, struct sketch *sketch, s
 	a->q->visitors += sketch_estimate(sketch);
 }
 
-/* *ret_hours are those in which it had visits; *ret_sketch is what the file has of its visitors. */
-static int day_get(struct asking *a, int64_t day, uint32_t *ret_hours, struct sketch *ret_sketch)
+/* *ret_hours: bits of the hours with visits. *ret_sketch: the file's sketch of its visitors. */
+static int day_get(struct stats_scan *a, int64_t day, uint32_t *ret_hours, struct sketch *ret_sketch)
 {
 	CLEANUP(query_end) struct query q = QUERY(a->c, SQL_DAY_LINK_GET, day, a->q->link);
 	bool found;
@@ -197,8 +198,8 @@ static int day_get(struct asking *a, int64_t day, uint32_t *ret_hours, struct sk
 	                                                                          : SQLITE_CORRUPT;
 }
 
-/* Without `spans` only the visitors. */
-static int add_day(struct asking *a, const struct cell_spans *spans, int64_t day, size_t *visitor_at)
+/* Without `spans`: only its visitors. */
+static int add_day(struct stats_scan *a, const struct cell_spans *spans, int64_t day, size_t *visitor_at)
 {
 	uint32_t hours;
 	struct sketch sketch;
@@ -220,17 +221,8 @@ static int add_day(struct asking *a, const struct cell_spans *spans, int64_t day
 	return rc;
 }
 
-/* They nearly always are. */
-static bool visitors_are_sorted(const struct asking *a)
-{
-	for (size_t i = 1; i < a->visitor_count; i++)
-		if (a->visitors[i].day < a->visitors[i - 1].day)
-			return false;
-	return true;
-}
-
-/* The first day from `day` on that has anything. A day may have fresh visits only. */
-static int next_day(const struct asking *a, int64_t day, size_t visitor_at, int64_t *ret)
+/* The first day from `day` on that has visits. A day may have buffered visits only. */
+static int next_day(const struct stats_scan *a, int64_t day, size_t visitor_at, int64_t *ret)
 {
 	*ret = INT64_MAX;
 	int rc = FIND(a->c, SQL_DAY_LINK_FROM, ret, 1, day);
@@ -241,11 +233,14 @@ static int next_day(const struct asking *a, int64_t day, size_t visitor_at, int6
 	return rc;
 }
 
-static int add_days(struct asking *a, const struct cell_spans *spans)
+static int add_days(struct stats_scan *a, const struct cell_spans *spans)
 {
 	int64_t day = day_of(a->from_ms), last = day_of(a->to_ms - 1);
 	size_t visitor_at = 0;
-	if (!visitors_are_sorted(a))
+	bool is_sorted = true; /* nearly always */
+	for (size_t i = 1; i < a->visitor_count; i++)
+		is_sorted &= a->visitors[i].day >= a->visitors[i - 1].day;
+	if (!is_sorted)
 		qsort(a->visitors, a->visitor_count, sizeof(*a->visitors), visitor_compare);
 	int rc = next_day(a, day, visitor_at, &day);
 	while (rc == SQLITE_OK && day <= last)
@@ -253,57 +248,51 @@ static int add_days(struct asking *a, const struct cell_spans *spans)
 	return rc;
 }
 
-static int add_link(struct asking *a)
-{
-	struct cell_spans spans;
-	return sqlite_spans_get(a->c, a->link, &spans) ?: add_days(a, &spans);
-}
-
-static int add_all(struct asking *a)
+static int add_all(struct stats_scan *a)
 {
 	int rc = a->q->has_visitors ? add_days(a, NULL) : SQLITE_OK;
 	for (a->link = LINK_ORPHANS; rc == SQLITE_OK && a->link <= LINK_ALL; a->link++)
 		for (int level = 0; rc == SQLITE_OK && level < CELL_LEVELS; level++)
-			rc = add_together(a, level);
+			rc = add_common(a, level);
 	return rc;
 }
 
-/* --- fresh visits --- */
+/* --- buffered visits --- */
 
-static int add_buffered(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
+static int add_buffered(void *arg, const struct buffered *v)
 {
-	(void)ordinal;
-	struct asking *a = arg;
+	struct stats_scan *a = arg;
+	const struct visit_key *key = &v->key;
 	if (a->q->link != 0 && key->link != a->q->link)
 		return SQLITE_OK;
 	int rc = SQLITE_OK;
 	if (key->time_ms >= a->from_ms && key->time_ms < a->to_ms)
 		rc = add(a, key->set, 1, tallies_step(&a->tallies, key->time_ms));
-	/* visitors are counted by whole days */
-	if (rc != SQLITE_OK || !visitor || !a->q->has_visitors)
+	/* Visitors are counted by whole days, so also those outside the range. */
+	if (rc != SQLITE_OK || !v->visitor || !a->q->has_visitors)
 		return rc;
 	if (!ARRAY_ROOM(a->visitors, a->visitor_cap, a->visitor_count + 1))
 		return SQLITE_NOMEM;
-	a->visitors[a->visitor_count++] = (struct visitor){.day = day_of(key->time_ms), .hash = visitor};
+	a->visitors[a->visitor_count++] = (struct visitor){.day = day_of(key->time_ms), .hash = v->visitor};
 	return SQLITE_OK;
 }
 
-/* --- the answer --- */
-
-static int count_all(struct asking *a)
+static int count_all(struct stats_scan *a)
 {
+	struct cell_spans spans;
 	a->first_visit = INT64_MAX;
 	return FIND(a->c, SQL_VISIT_FIRST, &a->first_visit, 1)
-	       ?: layout_last_get(a->c, SQL_SET_LAST, &a->set_last)
+	       ?: db_last_id(a->c, SQL_SET_LAST, &a->set_last)
 	       ?: buffer_each(a->c, add_buffered, a)
-	       ?: (a->q->link == 0 ? add_all(a) : add_link(a))
-	       ?: layout_sql_code(tallies_answer(&a->tallies));
+	       ?: (a->q->link == 0 ? add_all(a)
+	                           : sqlite_spans_get(a->c, a->link, &spans) ?: add_days(a, &spans))
+	       ?: db_code(tallies_finish(&a->tallies));
 }
 
 int sqlite_stats_get(struct sqlite_conn *c, struct stats_query *q)
 {
-	struct asking a = {.c = c, .q = q, .link = (int64_t)q->link};
-	int rc = layout_sql_code(tallies_begin(&a.tallies, q));
+	struct stats_scan a = {.c = c, .q = q, .link = (int64_t)q->link};
+	int rc = db_code(tallies_begin(&a.tallies, q));
 	a.from_ms = a.tallies.from_ms;
 	a.to_ms = a.tallies.to_ms;
 	if (rc == SQLITE_OK && a.from_ms < a.to_ms)

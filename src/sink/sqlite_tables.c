@@ -1,55 +1,54 @@
 /*
- * The stats file.
+ * The stats file: its tables and migrations.
  *
- * One thread writes it. Commits do not wait for the disk (synchronous=NORMAL): a crash of the process loses
- * nothing; after power loss the last commits may be undone, whole ones, and the positions with them, so the
- * event log, which is kept until `settle` has moved everything into the file, is simply read again from
- * there.
+ * One thread writes. Commits do not wait for the disk (synchronous=NORMAL). A crash of the process loses
+ * nothing. Power loss may undo the last commits, together with their positions. The event log is kept until
+ * `sync` has made commits durable, and is read again from those positions.
  *
- * Writing a row per visit and a counter per link and commit would cost a page here and a page there for each
- * of them. So visits come in two steps. A commit only appends its visits to `fresh`, packed, in the order in
- * which they came. When enough have gathered there (or a minute has passed), they are digested: sorted by
- * minute and link, appended to `visit` in blocks of about a page, and counted in everything that is kept per
- * link, each row once for all of them. A question adds what is still fresh by looking through it: at most
- * some hundred thousand packed visits, a few milliseconds. So answers are always whole. As a digest of many
- * links takes seconds, it is done in pieces, by rising link, each a transaction of its own; the book says how
- * far it has come, and what is digested is left out when what is fresh is looked through.
+ * Writing a row per visit, and a counter per link and commit, would write several pages for each. So visits
+ * are written in two steps:
  *
- * visit     Blocks of visits. Each visit has a number; a block begins with number `first`. Numbers never
- *           come again. The oldest blocks go when their newest visit is past its time.
- * cell      The rollup: visits of one link in one minute, hour or day, how many of each shape (`shapes`), and
- *           where their rows are (`runs`, each with its minute, so that nothing is lost by folding). A visit
- *           is in exactly one cell of its link at any time: old minutes are added to hours, old hours to
- *           days. Clustered by time, as a digest writes the cells of one or two minutes. A second set, level
- *           + CELL_TOGETHER, has all links together (link 0) and orphans (link -1).
- * day_link  What is known per day and link (orphans: -1): clicks, a bit for each hour with visits, so that a
- *           reader knows where to look for cells, and the sketch of its visitors. Link 0 has the sketch of
- *           all links together, and no clicks.
- * total     Clicks per link, ever; `flushed` when the link store has that number.
- * shape     What is rolled up about a visit, numbered. Visitors choose most of it, so a day brings a bounded
- *           number of new shapes, and all days together too; towards the bound more and more of a new one
- *           becomes "(other)".
- * text      Agents, referrers, places, paths: numbered; gone when unused for as long as visits are kept. A
- *           day brings a bounded number of new ones; beyond it they are not kept. The hash is keyed with a
- *           secret of this file, so that nobody can prepare collisions.
+ *	1. A commit appends its visits to the buffer (`fresh`), packed and in the order of arrival.
+ *	2. When the buffer is large enough, or a minute old, compaction sorts its visits by minute and link,
+ *	   appends them to `visit` in blocks of about a page, and adds them to all rollups, one write per row.
  *
- * impression  The impressions of one second and commit, packed: `ads` has (millisecond, ad) of each,
- * `details` the rest. The key is the second and a number within it; when a second has no more numbers, what
- * comes is added to its rows. ad_cell   Counts of each ad by second, minute, hour and day, all written by the
- * commit. The key is the level (top byte) and the start. A window is the sum of the largest whole buckets in
- * it, and of rows at the two edges. Before `book.kept_ms`, which moves by whole hours, only hours and days
- * are kept.
+ * Queries add the buffer to the rollups by scanning it: at most some hundred thousand packed visits, a few
+ * milliseconds. So results are always complete. Compacting many links takes seconds, so it is done in steps
+ * by rising link, each in its own transaction. `book` records the progress, and a scan of the buffer skips
+ * what is compacted.
  *
- * ad        Names, numbered; numbers never come again. Anybody can make them up, so there are at most 50,000,
- *           and 10,000 new ones a day; beyond it, impressions of an ad without a number count as "(other)".
- *           A name goes when nothing counts it any more. When names run short it goes when it was not used
- *           for as long as rows are kept; what older hours and days count of it then reads "(other)".
- *
- * seen_*    Fingerprints of the impressions within the window; see seen.h.
- * position  How far each segment of the event log was read. Segments are unsigned and stored as if signed.
- * book      One row: what was consumed, ever, and the file's few numbers. Visits whose last cell was dropped
- *           have retired: there is one sum for the cells of all links together, and one for those of single
- *           links, as the two go at different times.
+ *	table       contents
+ *	fresh       The buffer. A row has the visits of a commit, at most 8,192.
+ *	visit       Blocks of visits. Each visit has an id, never reused; `first` is the id of the block's
+ *	            first visit. The oldest blocks are dropped when their newest visit has expired.
+ *	cell        The rollup: visits of one link in one minute, hour or day. `shapes` counts each dimension
+ *	            set, `runs` has the ids of the visits with their minutes, which folding preserves. A visit
+ *	            is in exactly one cell of its link: old minutes are folded into hours, old hours into
+ *	            days. Clustered by time, as a compaction writes the cells of one or two minutes. Levels
+ *	            from CELL_TOGETHER on have all links together (link 0) and orphans (link -1).
+ *	day_link    Per day and link (orphans: -1): clicks, a bit for each hour with visits, which tells
+ *	            readers where to look for cells, and the sketch of visitors. Link 0 has the sketch of all
+ *	            links together, and no clicks.
+ *	total       Clicks per link, ever. `flushed`: the link store has this number.
+ *	shape       Dimension sets by id. Their number is bounded: see dimension_set.h.
+ *	text        User agents, referrers, places and paths by id. Deleted when unused for as long as visits
+ *	            are kept. New texts per day are bounded; further ones are not stored. The hash is keyed
+ *	            with the file's secret, so that collisions cannot be prepared.
+ *	impression  The impressions of one second and commit, packed: `ads` has (millisecond, ad) of each,
+ *	            `details` the rest. The key is the second and a part number; when all part numbers of a
+ *	            second are used, further impressions are appended to existing rows.
+ *	ad_cell     Counts of each ad by second, minute, hour and day, all written by the commit. The key is
+ *	            the level (top byte) and the start. A window is the sum of the largest whole buckets in
+ *	            it, plus rows at both edges. Before book.kept_ms, a full hour, only hours and days are
+ *	            kept.
+ *	ad          Names of ads by id; ids are never reused. Their number is bounded: see ads.h. A name is
+ *	            deleted when no count refers to it. When names are scarce, it is deleted when unused for
+ *	            as long as rows are kept; older counts of it are then reported as "(other)".
+ *	seen_*      Fingerprints of the impressions within the window: see sqlite_seen.h.
+ *	position    How far each segment of the event log was read. Segments are unsigned, stored as signed.
+ *	book        One row: the tallies of all consumed events, and the state of the file. Visits whose last
+ *	            cell was dropped are in retired_*, with separate sums for cells of all links together and
+ *	            of single links, as those are dropped at different times.
  */
 #include "sink/dimension_set.h"
 #include "sink/sqlite_sink.h"
@@ -58,7 +57,7 @@ static const char *const migrations[] = {
     "CREATE TABLE fresh ("
     "	id INTEGER PRIMARY KEY,"
     "	committed_ms INTEGER NOT NULL,"
-    "	visits INTEGER NOT NULL," /* both together */
+    "	visits INTEGER NOT NULL," /* orphans included */
     "	orphans INTEGER NOT NULL,"
     "	keys BLOB NOT NULL,"
     "	visitors BLOB NOT NULL," /* four bytes for each visit, 0: none */
@@ -109,7 +108,7 @@ static const char *const migrations[] = {
     ") STRICT;"
     "CREATE INDEX shape_by_hash ON shape (hash);"
     "CREATE TABLE text ("
-    "	id INTEGER PRIMARY KEY AUTOINCREMENT," /* a number that was swept must not mean another text */
+    "	id INTEGER PRIMARY KEY AUTOINCREMENT," /* ids of deleted texts are not reused */
     "	hash INTEGER NOT NULL,"
     "	last_day INTEGER NOT NULL,"
     "	text TEXT NOT NULL"
@@ -125,8 +124,7 @@ static const char *const migrations[] = {
     "CREATE TABLE ad_cell (at INTEGER PRIMARY KEY, count INTEGER NOT NULL, ads BLOB NOT NULL) STRICT;"
     "CREATE TABLE seen_batch (id INTEGER PRIMARY KEY, entries BLOB NOT NULL) STRICT;"
     "CREATE TABLE seen_run ("
-    "	run INTEGER PRIMARY KEY AUTOINCREMENT," /* chunks of a dropped run must not be taken for a new one's
-                                                 */
+    "	run INTEGER PRIMARY KEY AUTOINCREMENT," /* chunks of a dropped run must not join a new one */
     "	newest_ms INTEGER NOT NULL,"
     "	filter BLOB NOT NULL"
     ") STRICT;"
@@ -173,7 +171,7 @@ static const char *const migrations[] = {
     "	/ 86400000;",
 };
 
-/* The first `?3` rows at most, so that a step is short. */
+/* Deletes at most ?3 rows, so that a step is short. */
 #define FIRST_BELOW(table, column)                                                        \
 	"DELETE FROM " table " WHERE " column " >= ?1 AND " column " < min(?2, coalesce(" \
 	"(SELECT " column " FROM " table " WHERE " column " >= ?1 ORDER BY " column       \
@@ -195,7 +193,7 @@ const struct sqlite_layout stats_file_layout = {
         "PRAGMA synchronous = NORMAL; PRAGMA cache_size = -16000; PRAGMA journal_size_limit = 67108864",
 };
 
-struct query layout_query(struct sqlite_conn *c, unsigned sql, const int64_t *args, size_t count)
+struct query db_query(struct sqlite_conn *c, unsigned sql, const int64_t *args, size_t count)
 {
 	struct query q = query_begin(c, sql);
 	for (size_t i = 0; i < count; i++)
@@ -203,16 +201,16 @@ struct query layout_query(struct sqlite_conn *c, unsigned sql, const int64_t *ar
 	return q;
 }
 
-int layout_run(struct sqlite_conn *c, unsigned sql, const int64_t *args, size_t count)
+int db_run(struct sqlite_conn *c, unsigned sql, const int64_t *args, size_t count)
 {
-	CLEANUP(query_end) struct query q = layout_query(c, sql, args, count);
+	CLEANUP(query_end) struct query q = db_query(c, sql, args, count);
 	return query_run(&q);
 }
 
-int layout_find(struct sqlite_conn *c, unsigned sql, int64_t *ret, int ret_count, const int64_t *args,
-                size_t count)
+int db_find(struct sqlite_conn *c, unsigned sql, int64_t *ret, int ret_count, const int64_t *args,
+            size_t count)
 {
-	CLEANUP(query_end) struct query q = layout_query(c, sql, args, count);
+	CLEANUP(query_end) struct query q = db_query(c, sql, args, count);
 	bool found;
 	int rc = query_find(&q, &found);
 	for (int i = 0; found && i < ret_count; i++)
@@ -220,8 +218,8 @@ int layout_find(struct sqlite_conn *c, unsigned sql, int64_t *ret, int ret_count
 	return rc;
 }
 
-int layout_rows(struct sqlite_conn *c, unsigned sql, int64_t max, struct arena *arena, void *ret_pairs,
-                size_t *ret_count)
+int db_pairs(struct sqlite_conn *c, unsigned sql, int64_t max, struct arena *arena, void *ret_pairs,
+             size_t *ret_count)
 {
 	CLEANUP(buf_release) struct buf pairs = {0};
 	CLEANUP(query_end) struct query q = QUERY(c, sql, max);
@@ -242,9 +240,9 @@ int layout_rows(struct sqlite_conn *c, unsigned sql, int64_t max, struct arena *
 	return SQLITE_OK;
 }
 
-_Static_assert(sizeof(struct book) == 28 * sizeof(int64_t), "a number for each column of SQL_BOOK_GET");
+_Static_assert(sizeof(struct book_row) == 28 * sizeof(int64_t), "one number per column of SQL_BOOK_GET");
 
-int layout_book_get(struct sqlite_conn *c, struct book *ret)
+int book_get(struct sqlite_conn *c, struct book_row *ret)
 {
 	CLEANUP(query_end) struct query q = query_begin(c, SQL_BOOK_GET);
 	bool found;
@@ -256,7 +254,7 @@ int layout_book_get(struct sqlite_conn *c, struct book *ret)
 	return SQLITE_OK;
 }
 
-int layout_last_get(struct sqlite_conn *c, unsigned sql, uint64_t *ret)
+int db_last_id(struct sqlite_conn *c, unsigned sql, uint64_t *ret)
 {
 	int64_t last = 0;
 	int rc = FIND(c, sql, &last, 1);
@@ -264,7 +262,7 @@ int layout_last_get(struct sqlite_conn *c, unsigned sql, uint64_t *ret)
 	return rc;
 }
 
-int layout_sql_code(int r)
+int db_code(int r)
 {
 	switch (r) {
 	case 0: return SQLITE_OK;
@@ -273,7 +271,7 @@ int layout_sql_code(int r)
 	}
 }
 
-bool layout_column_str(const struct query *q, int column, struct arena *arena, struct str *ret)
+bool db_column_str(const struct query *q, int column, struct arena *arena, struct str *ret)
 {
 	*ret = STR_NULL;
 	if (sqlite3_column_type(q->stmt, column) == SQLITE_NULL)

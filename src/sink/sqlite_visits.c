@@ -1,10 +1,11 @@
 /*
- * Single visits of a link, newest first: by the minute, and within one, the last recorded first. Minutes come
- * from the runs of cells (which remember the minute through all folding) and from what is still fresh; in
- * each the visits are ranked in the order of recording, which no fold or digest changes and to which new ones
- * only append. So a cursor is a minute and a rank, and a walk meets every visit once.
+ * Lists single visits of a link: newest minute first, and within a minute the last recorded first. Runs of
+ * cells, which keep their minutes when cells are folded, and the buffer say which visits a minute has. Visits
+ * of a minute are ranked in the order of recording. Folding and compaction do not change a rank, and new
+ * visits get higher ones. So a cursor is a minute and a rank, and a walk over the pages meets each visit
+ * once.
  *
- * What a page gives is picked first and filled in after, so that only picked rows are read whole.
+ * A page's visits are picked first and filled in afterwards, so that texts are read only for picked ones.
  */
 #include "base/grow.h"
 #include "sink/sqlite_sink.h"
@@ -17,12 +18,12 @@ enum {
 
 struct buffered_visit {
 	int64_t time_ms;
-	uint64_t ordinal; /* in the fresh rows */
+	uint64_t ordinal; /* in the buffer */
 };
 
 struct pick {
-	bool buffer;
-	uint64_t number; /* the visit's, or the ordinal */
+	bool is_buffered;
+	uint64_t number; /* the visit's id, or its ordinal in the buffer */
 	int64_t minute_ms;
 	uint64_t rank;
 	struct visit_key key;
@@ -32,38 +33,40 @@ struct pick {
 struct listing {
 	struct sqlite_conn *c;
 	const struct visits_query *q;
-	int64_t link; /* as cells have it */
-	struct page_from from;
+	int64_t link; /* of its cells */
+	struct page_cursor from;
 	struct cell_spans spans;
-	int64_t first_visit; /* the oldest row that is left */
+	int64_t first_visit; /* the oldest visit that has a row */
 
 	struct buffered_visit *buffer; /* of this link, by minute and ordinal */
 	size_t buffer_count, buffer_cap;
 
-	struct runs day, hour; /* the cell of the day; all of the hour at hand */
+	struct runs day;  /* of the day's cell */
+	struct runs hour; /* of all cells of the current hour */
 
 	struct pick *picks;
 	size_t pick_count, pick_cap;
 
-	/* the block read last */
+	/* The block read last. */
 	uint64_t block_first;
 	size_t block_count;
 	struct visit_key keys[BLOCK_VISITS_MAX];
 	struct visit_details details[BLOCK_VISITS_MAX];
 };
 
-/* --- what is fresh --- */
+/* --- buffered visits --- */
 
-static int buffer_collect(void *arg, uint64_t ordinal, const struct visit_key *key, uint32_t visitor)
+static int buffer_collect(void *arg, const struct buffered *v)
 {
-	(void)visitor;
 	struct listing *l = arg;
+	const struct visit_key *key = &v->key;
 	if (key->link != l->q->link || key->time_ms >= l->q->to_ms ||
 	    time_floor(key->time_ms, MINUTE_MS) + MINUTE_MS <= l->q->from_ms)
-		return SQLITE_OK; /* a minute that the range's start cuts is kept whole, for the ranks */
+		return SQLITE_OK; /* a minute that the start of the range cuts is kept whole, for the ranks */
 	if (!ARRAY_ROOM(l->buffer, l->buffer_cap, l->buffer_count + 1))
 		return SQLITE_NOMEM;
-	l->buffer[l->buffer_count++] = (struct buffered_visit){.time_ms = key->time_ms, .ordinal = ordinal};
+	l->buffer[l->buffer_count++] = (struct buffered_visit){.time_ms = key->time_ms,
+	                                                       .ordinal = v->ordinal};
 	return SQLITE_OK;
 }
 
@@ -76,7 +79,7 @@ static int buffer_compare(const void *a, const void *b)
 	return x->ordinal < y->ordinal ? -1 : x->ordinal > y->ordinal;
 }
 
-/* How many of them lie before `ms`, a minute's start. */
+/* How many are before `ms`, the start of a minute. */
 static size_t buffer_before(const struct listing *l, int64_t ms)
 {
 	size_t low = 0, high = l->buffer_count;
@@ -125,7 +128,7 @@ static int block_with(struct listing *l, uint64_t number)
 
 /* --- picking --- */
 
-/* One more than the page holds: then there is another page. */
+/* One more than the page holds: so there is another page. */
 static bool is_full(const struct listing *l)
 {
 	return l->pick_count > l->q->limit;
@@ -159,15 +162,7 @@ static int pick_row(struct listing *l, uint64_t number, int64_t minute_ms, uint6
 	                                 .details = l->details[at]});
 }
 
-static int pick_buffered(struct listing *l, const struct buffered_visit *f, int64_t minute_ms, uint64_t rank)
-{
-	if (!is_inside(l, f->time_ms))
-		return SQLITE_OK;
-	return pick_add(
-	    l, (struct pick){.buffer = true, .number = f->ordinal, .minute_ms = minute_ms, .rank = rank});
-}
-
-/* Runs first .. end - 1 of l->hour are the minute's; newest first, below the cursor's rank. */
+/* The minute's runs are first .. end - 1 of l->hour. Picks newest first, below the cursor's rank. */
 static int pick_minute(struct listing *l, int64_t minute_ms, size_t first, size_t end)
 {
 	if (minute_ms > l->from.minute_ms)
@@ -180,12 +175,15 @@ static int pick_minute(struct listing *l, int64_t minute_ms, size_t first, size_
 	rank += buffer_end - buffer_first;
 	int rc = SQLITE_OK;
 	for (size_t i = buffer_end; rc == SQLITE_OK && i > buffer_first && !is_full(l); i--)
-		if (--rank < below)
-			rc = pick_buffered(l, &l->buffer[i - 1], minute_ms, rank);
+		if (--rank < below && is_inside(l, l->buffer[i - 1].time_ms))
+			rc = pick_add(l, (struct pick){.is_buffered = true,
+			                               .number = l->buffer[i - 1].ordinal,
+			                               .minute_ms = minute_ms,
+			                               .rank = rank});
 	for (size_t i = end; rc == SQLITE_OK && i > first && !is_full(l); i--) {
 		const struct run *run = &l->hour.items[i - 1];
 		uint64_t run_end = run->first + run->count, rest = rank - run->count;
-		uint64_t kept = MAX(run->first, (uint64_t)l->first_visit); /* before it the rows are gone */
+		uint64_t kept = MAX(run->first, (uint64_t)l->first_visit); /* earlier rows have expired */
 		for (uint64_t n = run_end; rc == SQLITE_OK && n > kept && !is_full(l); n--)
 			if (--rank < below)
 				rc = pick_row(l, n - 1, minute_ms, rank);
@@ -205,10 +203,10 @@ static int runs_of_cell(struct listing *l, enum cell_level level, int64_t start_
 	int rc = query_find(&q, &found);
 	if (rc != SQLITE_OK || !found)
 		return rc;
-	return layout_sql_code(runs_add_blob(ret, column_blob(&q, 1), minutes));
+	return db_code(runs_add_blob(ret, column_blob(&q, 1), minutes));
 }
 
-/* All runs of the hour, from cells of every level, with minutes counted from its start. */
+/* Collects the runs of the hour from cells of all levels, with minutes counted from its start. */
 static int runs_of_hour(struct listing *l, int hour, int64_t hour_ms)
 {
 	l->hour.count = 0;
@@ -220,10 +218,10 @@ static int runs_of_hour(struct listing *l, int hour, int64_t hour_ms)
 		run.minute %= 60;
 		r = runs_append(&l->hour, run);
 	}
-	int rc = layout_sql_code(r) ?: runs_of_cell(l, CELL_HOUR, hour_ms, 0, &l->hour);
+	int rc = db_code(r) ?: runs_of_cell(l, CELL_HOUR, hour_ms, 0, &l->hour);
 	for (uint64_t m = 0; rc == SQLITE_OK && m < 60; m++)
 		rc = runs_of_cell(l, CELL_MINUTE, hour_ms + (int64_t)m * MINUTE_MS, m, &l->hour);
-	runs_settle(&l->hour, 0);
+	runs_normalize(&l->hour, 0);
 	return rc;
 }
 
@@ -257,7 +255,7 @@ static int pick_day(struct listing *l, int64_t day)
 	return rc;
 }
 
-/* The last day up to `day` that has anything. */
+/* The last day up to `day` that has visits. */
 static int day_before(const struct listing *l, int64_t day, int64_t *ret)
 {
 	*ret = INT64_MIN;
@@ -276,9 +274,8 @@ static int pick_all(struct listing *l)
 	int64_t first = day_of(MAX(l->q->from_ms, -limit_ms));
 	int64_t day = day_of(MIN(MIN(l->from.minute_ms, l->q->to_ms - 1), limit_ms));
 	int rc = day_before(l, day, &day);
-	while (rc == SQLITE_OK && day >= first && !is_full(l)) {
+	while (rc == SQLITE_OK && day >= first && !is_full(l))
 		rc = pick_day(l, day) ?: day_before(l, day - 1, &day);
-	}
 	return rc;
 }
 
@@ -290,7 +287,7 @@ static int pick_compare(const void *a, const void *b)
 	return (*x)->number < (*y)->number ? -1 : (*x)->number > (*y)->number;
 }
 
-/* The picks among the visits ordinal .. ordinal + count - 1 of a row; `at` is the next pick. */
+/* Fills the picks that are in a row of the buffer, whose first visit is `ordinal`; `at` is the next pick. */
 static int fill_from_row(const struct query *q, struct pick **picks, size_t count, size_t *at,
                          uint64_t ordinal)
 {
@@ -335,7 +332,7 @@ static int fill_buffered(struct listing *l)
 	if (!picks)
 		return SQLITE_NOMEM;
 	for (size_t i = 0; i < l->pick_count; i++)
-		if (l->picks[i].buffer)
+		if (l->picks[i].is_buffered)
 			picks[count++] = &l->picks[i];
 	int rc = SQLITE_OK;
 	if (count > 0) {
@@ -346,7 +343,7 @@ static int fill_buffered(struct listing *l)
 	return rc;
 }
 
-/* One that was swept reads as absent. */
+/* A text that was swept reads as absent. */
 static int text_get(struct listing *l, uint64_t id, struct str *ret)
 {
 	*ret = STR_NULL;
@@ -355,7 +352,7 @@ static int text_get(struct listing *l, uint64_t id, struct str *ret)
 	CLEANUP(query_end) struct query q = QUERY(l->c, SQL_TEXT_BY_ID, id);
 	bool found;
 	int rc = query_find(&q, &found);
-	if (rc == SQLITE_OK && found && !layout_column_str(&q, 0, l->q->arena, ret))
+	if (rc == SQLITE_OK && found && !db_column_str(&q, 0, l->q->arena, ret))
 		rc = SQLITE_NOMEM;
 	return rc;
 }
@@ -386,8 +383,9 @@ static int page_fill(struct listing *l, struct visits_query *q, const uint8_t *k
 		rc = visit_fill(l, &l->picks[i], &visits[i]);
 	if (rc == SQLITE_OK && l->pick_count > count) {
 		const struct pick *last = &l->picks[count - 1];
-		next = page_cursor(q->arena, key, q->link,
-		                   (struct page_from){.minute_ms = last->minute_ms, .rank = last->rank});
+		next = page_cursor_text(
+		    q->arena, key, q->link,
+		    (struct page_cursor){.minute_ms = last->minute_ms, .rank = last->rank});
 		rc = next.ptr ? SQLITE_OK : SQLITE_NOMEM;
 	}
 	if (rc != SQLITE_OK)
@@ -399,7 +397,7 @@ static int page_fill(struct listing *l, struct visits_query *q, const uint8_t *k
 }
 
 int sqlite_visits_get(struct sqlite_conn *c, struct visits_query *q, const uint8_t *key,
-                      const struct page_from *from)
+                      const struct page_cursor *from)
 {
 	struct listing *l = calloc(1, sizeof(*l));
 	if (!l)

@@ -18,7 +18,7 @@ int tallies_check(struct stats_query *q)
 	int64_t from_ms = clamp_ms(q->from_ms), to_ms = clamp_ms(q->to_ms);
 	if (!q->series_wanted || from_ms >= to_ms)
 		return 0;
-	/* Months of a range without end would take long to count. */
+	/* Counting the months of an unbounded range would take long. */
 	if ((to_ms - from_ms) / step_unit_ms(q->step) / 31 > SINK_SERIES_MAX)
 		return ERR_LIMIT;
 	int64_t count = step_of(q->step, to_ms - 1) - step_of(q->step, from_ms) + 1;
@@ -62,7 +62,7 @@ void tallies_release(struct tallies *t)
 	free(t->sets);
 }
 
-/* --- shapes --- */
+/* --- dimension sets --- */
 
 static bool dim_is(struct str value, struct str wanted)
 {
@@ -91,9 +91,9 @@ int tallies_learn(struct tallies *t, uint64_t id, const struct dimension_set *se
 	return 0;
 }
 
-/* --- the answer --- */
+/* --- results --- */
 
-/* What is not known comes before everything. */
+/* Unknown comes first. */
 static int value_compare(const void *a, const void *b)
 {
 	const struct stats_share *x = a, *y = b;
@@ -111,7 +111,7 @@ static int share_compare(const void *a, const void *b)
 	return value_compare(a, b);
 }
 
-static int share_out(const struct tallies *t, int dim, struct stats_share *room)
+static int shares_fill(const struct tallies *t, int dim, struct stats_share *room)
 {
 	struct stats_query *q = t->q;
 	size_t count = 0;
@@ -139,7 +139,7 @@ static int share_out(const struct tallies *t, int dim, struct stats_share *room)
 	return 0;
 }
 
-int tallies_answer(const struct tallies *t)
+int tallies_finish(const struct tallies *t)
 {
 	struct stats_query *q = t->q;
 	for (size_t i = 0; i < t->cap; i++) {
@@ -164,7 +164,7 @@ int tallies_answer(const struct tallies *t)
 	int r = shares ? 0 : ERR_NOMEM;
 	for (int dim = 0; r == 0 && dim < DIM_COUNT; dim++)
 		if (t->q->dims_wanted >> dim & 1)
-			r = share_out(t, dim, shares);
+			r = shares_fill(t, dim, shares);
 	free(shares);
 	return r;
 }

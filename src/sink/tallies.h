@@ -1,7 +1,7 @@
 /*
- * A link's statistics while they are counted: how often each shape came, by its number in the sink, and the
- * series. Every count passes through tallies_add, which knows for each shape whether the query wants it.
- * Backends find the counts; what the answer looks like is decided here.
+ * The counts of a stats query while it runs: visits per dimension set, by its id in the sink, and the series.
+ * Backends find the counts; this module filters them and builds the result. Every count passes through
+ * tallies_add, which knows for each set whether the query selects it.
  */
 #pragma once
 
@@ -16,16 +16,16 @@ struct set_tally {
 
 struct tallies {
 	struct stats_query *q;
-	int64_t from_ms, to_ms; /* of the query, where times can be; from >= to: nothing is asked for */
+	int64_t from_ms, to_ms; /* the query's range, clamped; from >= to: empty */
 	int64_t first_step;
-	struct set_tally *sets; /* by number */
+	struct set_tally *sets; /* by id */
 	size_t cap;
 };
 
-/* 0, ERR_LIMIT or ERR_INVALID: before anything is read. Sets the series' count. */
+/* Validates the query before anything is read, and sets its series_count. 0, ERR_LIMIT, ERR_INVALID. */
 int tallies_check(struct stats_query *q);
 
-/* Empties the answer; 0 or ERR_NOMEM. To be released in any case. */
+/* Clears the query's results. 0 or ERR_NOMEM; release in either case. */
 int tallies_begin(struct tallies *t, struct stats_query *q);
 void tallies_release(struct tallies *t);
 
@@ -34,16 +34,16 @@ static inline bool tallies_know(const struct tallies *t, uint64_t id)
 	return id < t->cap && t->sets[id].known;
 }
 
-/* What the number means; its strings are in the query's arena. 0 or ERR_NOMEM. */
+/* Registers the set of an id; its strings are in the query's arena. 0 or ERR_NOMEM. */
 int tallies_learn(struct tallies *t, uint64_t id, const struct dimension_set *set);
 
-/* Where in the series that time lies, which is within the range; 0 without a series. */
+/* The index in the series of a time within the range; 0 without a series. */
 static inline size_t tallies_step(const struct tallies *t, int64_t ms)
 {
 	return t->q->series ? (size_t)(step_of(t->q->step, ms) - t->first_step) : 0;
 }
 
-/* Of a number that is known. `n` may be negative, as a large number: it takes away what was added. */
+/* Adds n visits of a known set. -n, as a large number, takes away what was added. */
 static inline void tallies_add(struct tallies *t, uint64_t id, uint64_t n, size_t step)
 {
 	struct set_tally *v = &t->sets[id];
@@ -54,5 +54,5 @@ static inline void tallies_add(struct tallies *t, uint64_t id, uint64_t n, size_
 		t->q->series[step].clicks += n;
 }
 
-/* Fills in all but the visitors; 0 or ERR_NOMEM. */
-int tallies_answer(const struct tallies *t);
+/* Sets all results but the visitors; 0 or ERR_NOMEM. */
+int tallies_finish(const struct tallies *t);

@@ -1,30 +1,26 @@
 /*
- * An agent is looked up by its text in a table of answers. Otherwise it goes through five lists of rules at
- * once: uap-core's three give the browser, the system and the device, and two of our own, below, say which
- * agents are machines, and which have a screen that neither the system nor the device tells.
+ * A user agent is looked up by its text in a cache of results. If it is missing, it is matched against five
+ * lists of rules at once. The three of uap-core give the browser, the system and the device. Two lists below
+ * find bots, and form factors that neither the system nor the device reveals.
  *
- * Names. A rule either spells out its answer, or takes it from the agent ("$1"). Of the latter most can only
- * be one of a few names that stand in the rule. The rest ("any word that ends in bot") are an outsider's to
- * choose: they must be short and printable, and there is a limit for them alone, so that nobody who
- * makes up names can take the place of a real one.
+ * Names. A rule has a fixed name, or takes it from the user agent ("$1"). Most of the latter can only be one
+ * of a few names in the rule. The others ("any word that ends in bot") are chosen by clients: they must be
+ * short and printable, and have a limit of their own, so that made-up names cannot displace real ones.
  */
 #include "stats/agent.h"
 
-#include "base/arena.h"
-#include "base/buf.h"
 #include "base/hash.h"
 #include "base/utf8.h"
-#include "stats/agent_rules.h"
+#include "stats/uap_rules.h"
 
 #include <sodium.h>
 #include <stdlib.h>
-#include <yaml.h>
 
 enum {
 	AGENT_BYTES_MAX = 512,
 	NAME_BYTES_MAX = 64,
 	NAMES_MAX = 8192,
-	NAMES_OPEN_MAX = 4096, /* of these, taken from what agents say */
+	NAMES_OPEN_MAX = 4096, /* of these, chosen by clients */
 	NAME_SLOTS = 2 * NAMES_MAX,
 };
 
@@ -36,10 +32,10 @@ enum {
 	{                                                                                         \
 		.list = (in), .ignore_case = true, .regex = STR(expression), .value = STR(answer) \
 	}
-#define BOT(reason, expression)   RULE(AGENT_LIST_BOT, expression, reason)
-#define SHAPE(device, expression) RULE(AGENT_LIST_SHAPE, expression, device)
+#define BOT(reason, expression)  RULE(AGENT_LIST_BOT, expression, reason)
+#define FORM(device, expression) RULE(AGENT_LIST_FORM, expression, device)
 
-/* In each list the first that matches. Words are taken whole where it matters: a Cubot is a telephone. */
+/* The first match of each list counts. Some words must match as a whole: a Cubot is a phone. */
 static const struct agent_rule own_rules[] = {
     BOT("preview", "facebookexternalhit|\\bFacebot\\b|facebookcatalog|Slackbot|Slack-ImgProxy|Twitterbot"),
     BOT("preview",
@@ -100,26 +96,25 @@ static const struct agent_rule own_rules[] = {
         "ChatGPT-User|Perplexity-User|Claude-User|anthropic-ai|cohere-ai|meta-external|\\bYandex[A-Z]\\w+/"),
     BOT("crawler", "\\bNutch|heritrix|archive\\.org|Scrapy|Screaming Frog"),
 
-    SHAPE("TV",
-          "Smart-?TV|Smart TV|Google ?TV|Android ?TV|Apple ?TV|HbbTV|NetCast|NETTV|InettvBrowser|Web0S"),
-    SHAPE("TV", "\\bDTV\\b|\\bTV Safari|\\bBRAVIA|\\bVIERA|\\bVIDAA|\\bCrKey\\b|\\bRoku\\b|MiTV|MIBOX|tvOS"),
-    SHAPE("TV",
-          "\\bAFT\\w{1,4}(?: Build|\\))|PlayStation [3-9]|\\bXbox\\b|Nintendo Wii|\\bWii ?U\\b|Dreamcast"),
-    SHAPE("Other", "PlayStation|Nintendo|\\bPSP\\b|watchOS|SmartWatch|Apple Watch|\\bWatch\\d+,\\d|HomePod"),
-    SHAPE("Other", "OculusBrowser|\\bQuest \\d|QtCarBrowser|\\bTesla/"),
-    SHAPE("Tablet",
-          "iPad|PlayBook|TouchPad|\\bKindle|\\bKF\\w{2,6}(?: Build|\\))|\\bSilk/|\\bTablet\\b(?! PC)"),
-    SHAPE("Tablet", "Nexus (?:7|9|10)\\b|\\bSM-[TX]\\d|\\bGT-[PN][158]\\d{3}|Galaxy Tab"),
-    SHAPE("Mobile", "Windows CE|IEMobile|\\bJ2ME\\b"),
+    FORM("TV", "Smart-?TV|Smart TV|Google ?TV|Android ?TV|Apple ?TV|HbbTV|NetCast|NETTV|InettvBrowser|Web0S"),
+    FORM("TV", "\\bDTV\\b|\\bTV Safari|\\bBRAVIA|\\bVIERA|\\bVIDAA|\\bCrKey\\b|\\bRoku\\b|MiTV|MIBOX|tvOS"),
+    FORM("TV",
+         "\\bAFT\\w{1,4}(?: Build|\\))|PlayStation [3-9]|\\bXbox\\b|Nintendo Wii|\\bWii ?U\\b|Dreamcast"),
+    FORM("Other", "PlayStation|Nintendo|\\bPSP\\b|watchOS|SmartWatch|Apple Watch|\\bWatch\\d+,\\d|HomePod"),
+    FORM("Other", "OculusBrowser|\\bQuest \\d|QtCarBrowser|\\bTesla/"),
+    FORM("Tablet",
+         "iPad|PlayBook|TouchPad|\\bKindle|\\bKF\\w{2,6}(?: Build|\\))|\\bSilk/|\\bTablet\\b(?! PC)"),
+    FORM("Tablet", "Nexus (?:7|9|10)\\b|\\bSM-[TX]\\d|\\bGT-[PN][158]\\d{3}|Galaxy Tab"),
+    FORM("Mobile", "Windows CE|IEMobile|\\bJ2ME\\b"),
 };
 
-/* Names that settle the class of a device, separated by bars. */
+/* Names that determine the class of a device, separated by bars. */
 struct class_names {
 	enum agent_device device;
 	struct str names;
 };
 
-/* uap-core's name of the device, or of its brand. */
+/* By uap-core's name of the device, or of its brand. */
 static const struct class_names classes_by_device[] = {
     {AGENT_DEVICE_TV, STR("Inettv|Generic_Inettv")},
     {AGENT_DEVICE_TABLET, STR("Generic Tablet|Generic_Android_Tablet|Microsoft Surface RT")},
@@ -127,7 +122,7 @@ static const struct class_names classes_by_device[] = {
     {AGENT_DEVICE_DESKTOP, STR("Mac")},
 };
 
-/* What a system runs on when nothing else is known. For Android see android_class(). */
+/* By the system, when nothing else is known. For Android see android_class(). */
 static const struct class_names classes_by_os[] = {
     {AGENT_DEVICE_DESKTOP,
      STR("Windows|Mac OS X|Mac OS|Linux|Chrome OS|Ubuntu|Debian|Fedora|Red Hat|CentOS")},
@@ -155,12 +150,12 @@ struct str agent_device_name(enum agent_device device)
 
 /* ---- state ---- */
 
-/* A kept answer. The cells are a ring for the clock hand and, by `next`, the chains of the hash table. */
-struct answer {
+/* A cached result. The cache is a ring for the clock algorithm; `next` links the chains of its hash table. */
+struct cached_agent {
 	uint64_t hash;
-	uint32_t next; /* in its chain: a cell's number + 1; 0 for none */
+	uint32_t next; /* in its chain: 1 + index; 0: none */
 	uint16_t len;
-	bool used; /* since the hand passed */
+	bool used; /* since the clock hand passed */
 	struct agent_info info;
 	char text[];
 };
@@ -168,13 +163,13 @@ struct answer {
 struct agents {
 	uint64_t seed;
 	struct agent_rules *rules; /* NULL until the first miss */
-	struct arena rules_mem;    /* of their texts */
-	bool rules_corrupt;        /* they never will be there */
+	struct arena rules_mem;    /* their texts */
+	bool rules_corrupt;        /* loading them is not tried again */
 
-	size_t cells_max;
-	size_t cells_count;
+	size_t cache_max;
+	size_t cache_count;
 	size_t hand;
-	struct answer **cells;
+	struct cached_agent **cache;
 	uint32_t *chains;
 	uint64_t chains_mask;
 
@@ -182,7 +177,7 @@ struct agents {
 	size_t names_count;
 	size_t names_open;
 	struct str names[NAMES_MAX];
-	uint16_t name_slots[NAME_SLOTS]; /* open addressing: the number of a name + 1; 0 for none */
+	uint16_t name_slots[NAME_SLOTS]; /* open addressing: 1 + index; 0: empty */
 
 	struct agents_stats stats;
 };
@@ -193,14 +188,14 @@ int agents_new(size_t cache_entries_max, struct agents **ret, struct err *e)
 	if (!a)
 		return err_set(e, ERR_NOMEM, "out of memory for user agents");
 	randombytes_buf(&a->seed, sizeof(a->seed));
-	a->cells_max = MIN(cache_entries_max, UINT32_MAX / 2);
+	a->cache_max = MIN(cache_entries_max, UINT32_MAX / 2);
 	size_t chains = 64;
-	while (chains < a->cells_max)
+	while (chains < a->cache_max)
 		chains *= 2;
 	a->chains_mask = chains - 1;
-	a->cells = calloc(a->cells_max + 1, sizeof(struct answer *));
+	a->cache = calloc(a->cache_max + 1, sizeof(struct cached_agent *));
 	a->chains = calloc(chains, sizeof(*a->chains));
-	if (!a->cells || !a->chains) {
+	if (!a->cache || !a->chains) {
 		agents_free(a);
 		return err_set(e, ERR_NOMEM, "out of memory for %zu user agents", cache_entries_max);
 	}
@@ -212,9 +207,9 @@ void agents_free(struct agents *a)
 {
 	if (!a)
 		return;
-	for (size_t i = 0; a->cells && i < a->cells_count; i++)
-		free(a->cells[i]);
-	free(a->cells);
+	for (size_t i = 0; a->cache && i < a->cache_count; i++)
+		free(a->cache[i]);
+	free(a->cache);
 	free(a->chains);
 	agent_rules_free(a->rules);
 	arena_release(&a->rules_mem);
@@ -225,7 +220,7 @@ void agents_free(struct agents *a)
 struct agents_stats agents_read_stats(const struct agents *a)
 {
 	struct agents_stats stats = a->stats;
-	stats.entries = a->cells_count;
+	stats.entries = a->cache_count;
 	stats.names = a->names_count;
 	if (a->rules) {
 		struct agent_rules_stats rules = agent_rules_read_stats(a->rules);
@@ -236,121 +231,11 @@ struct agents_stats agents_read_stats(const struct agents *a)
 	return stats;
 }
 
-/* ---- uap-core's file ---- */
-
-__asm__(".section .rodata\n"
-        ".balign 16\n"
-        "uap_rules_begin:\n"
-        ".incbin \"" UAP_RULES "\"\n"
-        "uap_rules_end:\n"
-        ".byte 0\n"
-        ".previous\n");
-extern const unsigned char uap_rules_begin[] __attribute__((visibility("hidden")));
-extern const unsigned char uap_rules_end[] __attribute__((visibility("hidden")));
-
-/* The file is a mapping of lists to sequences of mappings of fields to texts. */
-enum { DEPTH_LISTS = 1, DEPTH_FIELDS = 3 };
-
-struct file_reader {
-	struct arena *mem;
-	struct buf *rules; /* of struct agent_rule */
-	unsigned depth;
-	enum agent_list list; /* AGENT_LISTS: one that is of no use here */
-	struct agent_rule rule;
-	struct str *field; /* where the next scalar goes; NULL when it is a field's name */
-	struct str flag;
-	struct str unused;
-};
-
-static enum agent_list list_named(struct str name)
-{
-	if (str_eq(name, STR("user_agent_parsers")))
-		return AGENT_LIST_BROWSER;
-	if (str_eq(name, STR("os_parsers")))
-		return AGENT_LIST_OS;
-	return str_eq(name, STR("device_parsers")) ? AGENT_LIST_DEVICE : AGENT_LISTS;
-}
-
-static struct str *field_named(struct file_reader *f, struct str name)
-{
-	if (str_eq(name, STR("regex")))
-		return &f->rule.regex;
-	if (str_eq(name, STR("regex_flag")))
-		return &f->flag;
-	if (str_eq(name, STR("family_replacement")) || str_eq(name, STR("os_replacement")) ||
-	    str_eq(name, STR("device_replacement")))
-		return &f->rule.value;
-	return str_eq(name, STR("brand_replacement")) ? &f->rule.brand : &f->unused;
-}
-
-static int file_scalar(struct file_reader *f, struct str text)
-{
-	if (f->depth == DEPTH_LISTS) {
-		f->list = list_named(text);
-	} else if (f->depth == DEPTH_FIELDS && !f->field) {
-		f->field = field_named(f, text);
-	} else if (f->depth == DEPTH_FIELDS) {
-		*f->field = arena_str(f->mem, text);
-		if (!f->field->ptr)
-			return ERR_NOMEM;
-		f->field = NULL;
-	}
-	return 0;
-}
-
-static int file_event(struct file_reader *f, const yaml_event_t *event)
-{
-	switch (event->type) {
-	case YAML_SCALAR_EVENT:
-		return file_scalar(f,
-		                   str_n((const char *)event->data.scalar.value, event->data.scalar.length));
-	case YAML_MAPPING_START_EVENT:
-	case YAML_SEQUENCE_START_EVENT:
-		f->depth++;
-		f->rule = (struct agent_rule){0};
-		f->flag = STR_NULL;
-		f->field = NULL;
-		return f->depth > DEPTH_FIELDS ? ERR_CORRUPT : 0;
-	case YAML_MAPPING_END_EVENT:
-		if (f->depth-- != DEPTH_FIELDS || f->list == AGENT_LISTS || !f->rule.regex.ptr)
-			return 0;
-		f->rule.list = f->list;
-		f->rule.ignore_case = str_eq(f->flag, STR("i"));
-		buf_append(f->rules, &f->rule, sizeof(f->rule));
-		return f->rules->failed ? ERR_NOMEM : 0;
-	case YAML_SEQUENCE_END_EVENT: f->depth--; return 0;
-	default: return 0;
-	}
-}
-
-static int file_read(struct arena *mem, struct buf *rules)
-{
-	struct file_reader f = {.mem = mem, .rules = rules, .list = AGENT_LISTS};
-	yaml_parser_t parser;
-	if (!yaml_parser_initialize(&parser))
-		return ERR_NOMEM;
-	yaml_parser_set_input_string(&parser, uap_rules_begin, (size_t)(uap_rules_end - uap_rules_begin));
-	int r = 0;
-	bool ended = false;
-	while (r == 0 && !ended) {
-		yaml_event_t event;
-		if (yaml_parser_parse(&parser, &event)) {
-			ended = event.type == YAML_STREAM_END_EVENT;
-			r = file_event(&f, &event);
-			yaml_event_delete(&event);
-		} else {
-			r = parser.error == YAML_MEMORY_ERROR ? ERR_NOMEM : ERR_CORRUPT;
-		}
-	}
-	yaml_parser_delete(&parser);
-	return r;
-}
-
 static int rules_load(struct agents *a)
 {
 	CLEANUP(buf_release) struct buf rules = {0};
 	CLEANUP(arena_release) struct arena mem = {0};
-	int r = file_read(&mem, &rules);
+	int r = uap_rules_read(&mem, &rules);
 	if (r < 0)
 		return r;
 	buf_append(&rules, own_rules, sizeof(own_rules));
@@ -367,7 +252,7 @@ static int rules_load(struct agents *a)
 	return r;
 }
 
-/* The first miss pays for this. When memory ran out then, a later one tries again. */
+/* Loads the rules at the first miss; after ERR_NOMEM a later miss tries again. */
 static bool rules_ready(struct agents *a)
 {
 	if (a->rules)
@@ -379,13 +264,13 @@ static bool rules_ready(struct agents *a)
 
 /* ---- names ---- */
 
-struct name {
+struct name_text {
 	char text[NAME_BYTES_MAX];
 	size_t len;
 };
 
 /* Writes `pattern` with its $1 to $4 filled in. False, and empty, when it is too long. */
-static bool name_write(struct name *n, struct str pattern, const struct str groups[AGENT_GROUPS])
+static bool name_write(struct name_text *n, struct str pattern, const struct str groups[AGENT_GROUPS])
 {
 	n->len = 0;
 	for (size_t i = 0; i < pattern.len; i++) {
@@ -406,7 +291,7 @@ static bool name_write(struct name *n, struct str pattern, const struct str grou
 	return true;
 }
 
-/* The name for as long as we live; "Other" when there is no room for it. */
+/* Keeps the name as long as `a` lives; "Other" if there is no room. */
 static struct str names_keep(struct agents *a, struct str name, bool open)
 {
 	size_t at = hash_str(name, a->seed) % NAME_SLOTS;
@@ -433,7 +318,7 @@ static struct str name_of(struct agents *a, const struct agent_match *match)
 	const struct agent_rule *rule = match->rule;
 	if (!rule)
 		return OTHER;
-	struct name n;
+	struct name_text n;
 	bool spelled_out = rule->value.ptr && !memchr(rule->value.ptr, '$', rule->value.len);
 	bool fits = name_write(&n, rule->value.ptr ? rule->value : STR("$1"), match->groups);
 	struct str name = str_trim(str_n(n.text, n.len));
@@ -460,7 +345,7 @@ static bool class_find(const struct class_names *classes, size_t count, struct s
 	return false;
 }
 
-/* Browsers say "Mobile" on telephones and nothing on tablets; other programs say neither. */
+/* Browsers send "Mobile" on phones and not on tablets; other programs never do. */
 static enum agent_device android_class(struct str agent)
 {
 	bool browser = str_starts(agent, STR("Mozilla/"));
@@ -471,7 +356,7 @@ static enum agent_device android_class(struct str agent)
 static enum agent_device device_class(struct str agent, const struct agent_match *device, struct str os)
 {
 	enum agent_device class;
-	struct name family = {.len = 0}, brand = {.len = 0};
+	struct name_text family = {.len = 0}, brand = {.len = 0};
 	if (device->rule) {
 		name_write(&family, device->rule->value, device->groups);
 		name_write(&brand, device->rule->brand, device->groups);
@@ -484,18 +369,17 @@ static enum agent_device device_class(struct str agent, const struct agent_match
 		return android_class(agent);
 	if (class_find(classes_by_os, ARRAY_LEN(classes_by_os), os, &class))
 		return class;
-	/* A device that has a name but no known system: a telephone of the old days. */
+	/* A named device without a known system: an old phone. */
 	return device->rule ? AGENT_DEVICE_MOBILE : AGENT_DEVICE_OTHER;
 }
 
-/* Asks the rules. */
-static void agent_judge(struct agents *a, struct str agent, struct agent_info *ret)
+static void agent_classify(struct agents *a, struct str agent, struct agent_info *ret)
 {
 	struct agent_match matches[AGENT_LISTS];
 	agent_rules_match(a->rules, agent, matches);
 	const struct agent_match *device = &matches[AGENT_LIST_DEVICE];
 	const struct agent_rule *bot = matches[AGENT_LIST_BOT].rule;
-	const struct agent_rule *shape = matches[AGENT_LIST_SHAPE].rule;
+	const struct agent_rule *form = matches[AGENT_LIST_FORM].rule;
 	ret->browser = name_of(a, &matches[AGENT_LIST_BROWSER]);
 	ret->os = name_of(a, &matches[AGENT_LIST_OS]);
 	if (bot)
@@ -504,49 +388,49 @@ static void agent_judge(struct agents *a, struct str agent, struct agent_info *r
 		ret->bot = STR("crawler");
 	if (ret->bot.ptr)
 		ret->device = agent_device_name(AGENT_DEVICE_BOT);
-	else if (shape)
-		ret->device = shape->value;
+	else if (form)
+		ret->device = form->value;
 	else
 		ret->device = agent_device_name(device_class(agent, device, ret->os));
 }
 
-/* ---- answers ---- */
+/* ---- cache ---- */
 
-static struct answer *answers_find(struct agents *a, struct str agent, uint64_t hash)
+static struct cached_agent *cache_find(struct agents *a, struct str agent, uint64_t hash)
 {
-	uint32_t cell = a->chains[hash & a->chains_mask];
-	while (cell) {
-		struct answer *known = a->cells[cell - 1];
+	uint32_t at = a->chains[hash & a->chains_mask];
+	while (at) {
+		struct cached_agent *known = a->cache[at - 1];
 		if (known->hash == hash && str_eq(str_n(known->text, known->len), agent))
 			return known;
-		cell = known->next;
+		at = known->next;
 	}
 	return NULL;
 }
 
-/* A cell for a new answer: a fresh one, or the first that was not used since the hand last passed. */
-static size_t answers_make_room(struct agents *a)
+/* An index for a new entry: an unused one, or the first that was not used since the clock hand passed. */
+static size_t cache_make_room(struct agents *a)
 {
-	if (a->cells_count < a->cells_max)
-		return a->cells_count++;
-	while (a->cells[a->hand]->used) {
-		a->cells[a->hand]->used = false;
-		a->hand = (a->hand + 1) % a->cells_max;
+	if (a->cache_count < a->cache_max)
+		return a->cache_count++;
+	while (a->cache[a->hand]->used) {
+		a->cache[a->hand]->used = false;
+		a->hand = (a->hand + 1) % a->cache_max;
 	}
-	size_t cell = a->hand;
-	a->hand = (cell + 1) % a->cells_max;
-	uint32_t *link = &a->chains[a->cells[cell]->hash & a->chains_mask];
-	while (*link != cell + 1)
-		link = &a->cells[*link - 1]->next;
-	*link = a->cells[cell]->next;
-	free(a->cells[cell]);
+	size_t at = a->hand;
+	a->hand = (at + 1) % a->cache_max;
+	uint32_t *link = &a->chains[a->cache[at]->hash & a->chains_mask];
+	while (*link != at + 1)
+		link = &a->cache[*link - 1]->next;
+	*link = a->cache[at]->next;
+	free(a->cache[at]);
 	a->stats.evictions++;
-	return cell;
+	return at;
 }
 
 void agents_load(struct agents *a)
 {
-	(void)rules_ready(a); /* if it fails, the next agent tries again */
+	(void)rules_ready(a); /* if it fails, the next miss tries again */
 }
 
 void agents_find(struct agents *a, struct str user_agent, struct agent_info *ret)
@@ -561,7 +445,7 @@ void agents_find(struct agents *a, struct str user_agent, struct agent_info *ret
 		return;
 	}
 	uint64_t hash = hash_str(agent, a->seed);
-	struct answer *known = answers_find(a, agent, hash);
+	struct cached_agent *known = cache_find(a, agent, hash);
 	if (known) {
 		known->used = true;
 		*ret = known->info;
@@ -573,16 +457,16 @@ void agents_find(struct agents *a, struct str user_agent, struct agent_info *ret
 		a->stats.rules_missing++;
 		return;
 	}
-	agent_judge(a, agent, ret);
-	/* Keeps the answer; without memory for it, it is worked out again next time. */
-	struct answer *fresh = a->cells_max > 0 ? malloc(sizeof(*fresh) + agent.len) : NULL;
-	if (!fresh)
+	agent_classify(a, agent, ret);
+	/* Without memory, it is classified again next time. */
+	struct cached_agent *entry = a->cache_max > 0 ? malloc(sizeof(*entry) + agent.len) : NULL;
+	if (!entry)
 		return;
-	*fresh = (struct answer){.hash = hash, .len = (uint16_t)agent.len, .info = *ret};
-	memcpy(fresh->text, agent.ptr, agent.len);
-	size_t cell = answers_make_room(a);
+	*entry = (struct cached_agent){.hash = hash, .len = (uint16_t)agent.len, .info = *ret};
+	memcpy(entry->text, agent.ptr, agent.len);
+	size_t at = cache_make_room(a);
 	uint32_t *chain = &a->chains[hash & a->chains_mask];
-	fresh->next = *chain;
-	*chain = (uint32_t)cell + 1;
-	a->cells[cell] = fresh;
+	entry->next = *chain;
+	*chain = (uint32_t)at + 1;
+	a->cache[at] = entry;
 }

@@ -1,8 +1,9 @@
 /*
- * The words of all rules form a trie with failure links (Aho and Corasick): walking it along a text
- * passes every word that the text contains. A word leads to the needs that it meets, a need to its rule,
- * and a rule whose last need is met becomes a candidate. Words are looked for in lower case, so that
- * rules of both kinds share the trie; it lets a few more candidates through and loses none.
+ * The literals of all rules form an Aho-Corasick automaton: a trie with failure links. Walking it along a
+ * text passes every literal that the text contains. A literal leads to the requirements that it satisfies, a
+ * requirement to its rule. A rule whose last requirement is satisfied becomes a candidate. Literals are
+ * matched in lower case, so that case-sensitive rules share the trie: that admits a few more candidates and
+ * loses none.
  */
 #include "stats/agent_rules.h"
 
@@ -15,49 +16,49 @@
 #include <pcre2.h>
 
 enum {
-	NEEDS_MAX = 8,       /* of one rule */
-	WORD_BYTES_MAX = 24, /* in the trie; the beginning of a needed word is needed, too */
+	NEEDS_MAX = 8,       /* requirements of one rule */
+	WORD_BYTES_MAX = 24, /* in the trie; a prefix of a required literal is required too */
 
 	MATCH_STEPS_MAX = 60000, /* uap-core's own examples take up to 50000, and 10000 as machine code */
 	MATCH_HEAP_KIB_MAX = 512,
-	SKIPPED_PER_TEXT_MAX = 2, /* runs that meet a limit; then the text is given up */
+	SKIPPED_PER_TEXT_MAX = 2, /* runs that exceed a limit; then no further rule is tried */
 };
 
-/* ---- the trie of all words ---- */
+/* ---- the trie ---- */
 
-/* Nodes are numbered; 0 is the root, and as a link it means "none". */
-struct node {
+/* Links are indexes; 0 is the root, and as a link it means "none". */
+struct trie_node {
 	uint32_t child; /* the first; the others follow as its siblings */
 	uint32_t sibling;
-	uint32_t fail; /* the longest other word beginning that ends here */
-	uint32_t word; /* the next node along the failure links at which a word ends */
-	uint32_t uses; /* of the word that ends here; 0 for none */
+	uint32_t fail; /* the node of the longest proper suffix */
+	uint32_t word; /* the next node along the failure links at which a literal ends */
+	uint32_t uses; /* of the literal that ends here; 0: none ends here */
 	unsigned char byte;
 };
 
-/* A need that is met by a word; uses of one word are chained. Number 0 is not used. */
-struct use {
+/* A requirement that a literal satisfies. Uses of one literal are chained; index 0 is not used. */
+struct trie_use {
 	uint32_t next;
 	uint32_t need;
 };
 
 struct trie {
-	struct buf nodes; /* of struct node */
-	struct buf uses;  /* of struct use */
+	struct buf nodes; /* of struct trie_node */
+	struct buf uses;  /* of struct trie_use */
 	uint32_t root[256];
 };
 
-static struct node *trie_nodes(const struct trie *t)
+static struct trie_node *trie_nodes(const struct trie *t)
 {
-	return (struct node *)(void *)t->nodes.data;
+	return (struct trie_node *)(void *)t->nodes.data;
 }
 
 static uint32_t trie_count(const struct trie *t)
 {
-	return (uint32_t)(t->nodes.len / sizeof(struct node));
+	return (uint32_t)(t->nodes.len / sizeof(struct trie_node));
 }
 
-static uint32_t node_child(const struct node *nodes, uint32_t at, unsigned char byte)
+static uint32_t node_child(const struct trie_node *nodes, uint32_t at, unsigned char byte)
 {
 	uint32_t n = nodes[at].child;
 	while (n && nodes[n].byte != byte)
@@ -73,8 +74,8 @@ static void trie_add(struct trie *t, struct str word, uint32_t need)
 		uint32_t child = node_child(trie_nodes(t), at, byte);
 		if (!child) {
 			child = trie_count(t);
-			struct node fresh = {.byte = byte, .sibling = trie_nodes(t)[at].child};
-			buf_append(&t->nodes, &fresh, sizeof(fresh));
+			struct trie_node node = {.byte = byte, .sibling = trie_nodes(t)[at].child};
+			buf_append(&t->nodes, &node, sizeof(node));
 			if (!t->nodes.failed)
 				trie_nodes(t)[at].child = child;
 		}
@@ -82,14 +83,14 @@ static void trie_add(struct trie *t, struct str word, uint32_t need)
 	}
 	if (t->nodes.failed)
 		return;
-	struct use use = {.next = trie_nodes(t)[at].uses, .need = need};
+	struct trie_use use = {.next = trie_nodes(t)[at].uses, .need = need};
 	trie_nodes(t)[at].uses = (uint32_t)(t->uses.len / sizeof(use));
 	buf_append(&t->uses, &use, sizeof(use));
 }
 
 static uint32_t trie_step(const struct trie *t, uint32_t at, unsigned char byte)
 {
-	const struct node *nodes = trie_nodes(t);
+	const struct trie_node *nodes = trie_nodes(t);
 	for (; at; at = nodes[at].fail) {
 		uint32_t child = node_child(nodes, at, byte);
 		if (child)
@@ -98,12 +99,12 @@ static uint32_t trie_step(const struct trie *t, uint32_t at, unsigned char byte)
 	return t->root[byte];
 }
 
-/* Sets the links, nearest to the root first: a link leads to a node that is nearer. */
+/* Sets the failure links breadth-first, as a link leads to a node closer to the root. */
 static int trie_link(struct trie *t)
 {
 	if (t->nodes.failed || t->uses.failed)
 		return ERR_NOMEM;
-	struct node *nodes = trie_nodes(t);
+	struct trie_node *nodes = trie_nodes(t);
 	uint32_t *queue = malloc(trie_count(t) * sizeof(*queue));
 	if (!queue)
 		return ERR_NOMEM;
@@ -113,7 +114,7 @@ static int trie_link(struct trie *t)
 		queue[in++] = n;
 	}
 	for (uint32_t out = 0; out < in; out++) {
-		const struct node *parent = &nodes[queue[out]];
+		const struct trie_node *parent = &nodes[queue[out]];
 		for (uint32_t n = parent->child; n; n = nodes[n].sibling) {
 			nodes[n].fail = trie_step(t, parent->fail, nodes[n].byte);
 			uint32_t fail = nodes[n].fail;
@@ -127,7 +128,7 @@ static int trie_link(struct trie *t)
 
 /* ---- rules ---- */
 
-/* A rule as PCRE has it. */
+/* A compiled rule. */
 struct program {
 	pcre2_code *code; /* NULL until the first run */
 	bool broken;      /* cannot be compiled */
@@ -142,12 +143,12 @@ struct agent_rules {
 	pcre2_match_data *match;
 
 	struct trie trie;
-	struct buf needs;    /* of uint16_t: the rule of each need */
-	uint8_t *needs_left; /* of each rule, before a text is looked at */
-	uint8_t *left;       /* the same while a text is looked at */
-	uint64_t *met;       /* bits: needs that this text meets */
-	uint64_t *ready;     /* bits: rules whose needs are all met */
-	uint64_t *always;    /* bits: rules that have none */
+	struct buf needs;    /* of uint16_t: the rule of each requirement */
+	uint8_t *needs_left; /* requirements of each rule */
+	uint8_t *left;       /* those not yet satisfied by the current text */
+	uint64_t *met;       /* bits: requirements that the text satisfies */
+	uint64_t *ready;     /* bits: rules whose requirements are all satisfied */
+	uint64_t *always;    /* bits: rules without requirements */
 	size_t met_words;
 	size_t ready_words;
 
@@ -159,12 +160,12 @@ static void bit_set(uint64_t *bits, size_t i)
 	bits[i / 64] |= UINT64_C(1) << (i % 64);
 }
 
-/* Puts the words of one rule into the trie. */
+/* Adds the literals of one rule to the trie. */
 static int rule_index(struct agent_rules *r, uint16_t index)
 {
 	CLEANUP(arena_release) struct arena scratch = {0};
 	struct agent_rule *rule = &r->rules[index];
-	struct agent_need *needs;
+	struct literal_set *needs;
 	int result = required_literals_find(&scratch, rule->regex, &needs, &rule->names_fixed);
 	if (result < 0)
 		return result;
@@ -180,8 +181,8 @@ static int rule_index(struct agent_rules *r, uint16_t index)
 
 static int rules_index(struct agent_rules *r)
 {
-	buf_append(&r->trie.nodes, &(struct node){0}, sizeof(struct node));
-	buf_append(&r->trie.uses, &(struct use){0}, sizeof(struct use));
+	buf_append(&r->trie.nodes, &(struct trie_node){0}, sizeof(struct trie_node));
+	buf_append(&r->trie.uses, &(struct trie_use){0}, sizeof(struct trie_use));
 	int result = 0;
 	for (size_t i = 0; result == 0 && i < r->count; i++)
 		result = rule_index(r, (uint16_t)i);
@@ -224,10 +225,9 @@ int agent_rules_new(const struct agent_rule *rules, size_t count, struct agent_r
 	size_t at = 0;
 	for (enum agent_list list = 0; result == 0 && list < AGENT_LISTS; list++) {
 		r->first[list] = at;
-		for (size_t i = 0; i < count; i++) {
+		for (size_t i = 0; i < count; i++)
 			if (rules[i].list == list)
 				r->rules[at++] = rules[i];
-		}
 	}
 	r->first[AGENT_LISTS] = at;
 	if (result == 0)
@@ -289,7 +289,7 @@ static bool program_prepare(struct agent_rules *r, struct program *p, const stru
 	if (!p->code)
 		return false;
 	r->stats.compiled++;
-	/* Where the system forbids machine code made at run time, PCRE interprets the program instead. */
+	/* Where the system forbids generated machine code, PCRE interprets the program. */
 	pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE);
 	return true;
 }
@@ -307,8 +307,7 @@ static bool rule_run(struct agent_rules *r, size_t index, struct str text, struc
 		r->stats.skipped += found != PCRE2_ERROR_NOMATCH;
 		return false;
 	}
-	/* `found` is what pcre2_match said: one more than the highest group, 0 when there is no room for them
-	 * all. */
+	/* `found` is one more than the highest group, or 0 if there is no room for all groups. */
 	const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(r->match);
 	for (size_t i = 0; i < AGENT_GROUPS; i++) {
 		bool matched = (found == 0 || i < (size_t)found) && ends[2 * i] != PCRE2_UNSET;
@@ -317,7 +316,7 @@ static bool rule_run(struct agent_rules *r, size_t index, struct str text, struc
 	return true;
 }
 
-/* The next rule from `i` on, below `end`, whose needs are met; `end` when there is none. */
+/* The next ready rule from `i` on; `end`: none. */
 static size_t rules_next_ready(const struct agent_rules *r, size_t i, size_t end)
 {
 	while (i < end) {
@@ -332,19 +331,18 @@ static size_t rules_next_ready(const struct agent_rules *r, size_t i, size_t end
 void agent_rules_match(struct agent_rules *r, struct str text, struct agent_match ret[AGENT_LISTS])
 {
 	uint64_t skipped_max = r->stats.skipped + SKIPPED_PER_TEXT_MAX;
-	/* One pass over the text; afterwards `ready` has the rules that may match. */
-	const struct node *nodes = trie_nodes(&r->trie);
-	const struct use *uses = (const struct use *)(const void *)r->trie.uses.data;
+	/* One pass over the text finds the rules that may match. */
+	const struct trie_node *nodes = trie_nodes(&r->trie);
+	const struct trie_use *uses = (const struct trie_use *)(const void *)r->trie.uses.data;
 	memcpy(r->left, r->needs_left, r->count);
 	memset(r->met, 0, r->met_words * sizeof(*r->met));
 	memcpy(r->ready, r->always, r->ready_words * sizeof(*r->ready));
 	uint32_t at = 0;
 	for (size_t i = 0; i < text.len; i++) {
 		at = trie_step(&r->trie, at, (unsigned char)ascii_lower(text.ptr[i]));
-		for (uint32_t word = at; word; word = nodes[word].word) {
+		for (uint32_t word = at; word; word = nodes[word].word)
 			for (uint32_t u = nodes[word].uses; u; u = uses[u].next)
 				need_meet(r, uses[u].need);
-		}
 	}
 	for (int list = 0; list < AGENT_LISTS; list++) {
 		ret[list].rule = NULL;

@@ -1,26 +1,27 @@
 #include "stats/batch.h"
 
 #include "base/hash.h"
+#include "stats/string_map.h"
 
 #include <sodium.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
 enum {
-	AGENT_NS_MAX = 100 * 1000 * 1000, /* a batch's time for agents that nobody has seen before */
+	AGENT_NS_MAX = 100 * 1000 * 1000, /* CPU time per batch for classifying new user agents */
 	SET_PARTS = 9,
-	DIMENSION_SETS_MAX = 1 << 16, /* in one batch; one with more is handed over early */
+	DIMENSION_SETS_MAX = 1 << 16, /* per batch; a batch with more is committed early */
 	SET_SLOTS = 2 * DIMENSION_SETS_MAX,
 	PLACE_SLOTS = 8192,
 };
 #define TIME_MS_MAX 253402300799999LL /* the last of the year 9999 */
 
-/* The numbers of the words that make up a shape: compared instead of the texts. */
+/* The interned ids of a dimension set: compared instead of the texts. */
 struct set_key {
 	uint32_t parts[SET_PARTS];
 };
 
-/* What was found about a network, for the words as they are numbered now. */
+/* The place of a network, as interned ids. */
 struct place_slot {
 	uint8_t address[8]; /* with its length in the last byte; length 0: empty */
 	uint32_t country, place;
@@ -30,8 +31,8 @@ struct batch {
 	struct batch_config config;
 	struct intern intern;
 	uint32_t stamp;
-	uint32_t generation; /* grows when the words are forgotten */
-	struct arena arena;  /* texts of this round */
+	uint32_t generation; /* incremented when the interned texts are reset */
+	struct arena arena;  /* texts of this batch */
 
 	struct sink_visit *visits;
 	struct sink_impression *impressions;
@@ -44,24 +45,11 @@ struct batch {
 	uint32_t *fingerprint_slots; /* 1 + index into impressions */
 	size_t fingerprint_slot_count;
 	struct place_slot *places;
-	struct stats_recent recent[BATCH_RECENT_MAX];
+	struct live_visit recent[BATCH_RECENT_MAX];
 	size_t recent_count;
-	size_t taken; /* records of this round, duplicates and unusable ones too */
-	bool closed;  /* the next record must not be in the same batch as those before */
+	size_t taken; /* events of this batch, duplicates and unusable ones included */
+	bool closed;  /* the next event must not be in this batch */
 	struct sink_batch result;
-};
-
-/* position -> word */
-struct notes_slot {
-	uint32_t position; /* 0: empty */
-	uint32_t word;
-};
-
-/* Of a stream that keeps texts apart: which words they are. */
-struct notes {
-	uint32_t generation;
-	size_t count, slot_count;
-	struct notes_slot *slots;
 };
 
 int batch_new(const struct batch_config *config, struct batch **ret)
@@ -75,7 +63,7 @@ int batch_new(const struct batch_config *config, struct batch **ret)
 		b->fingerprint_slot_count *= 2;
 	b->visits = malloc(config->events_max * sizeof(*b->visits));
 	b->impressions = malloc(config->events_max * sizeof(*b->impressions));
-	b->notes = malloc(2 * config->events_max * sizeof(*b->notes)); /* a tally is two */
+	b->notes = malloc(2 * config->events_max * sizeof(*b->notes)); /* a tally makes two */
 	b->sets = malloc(DIMENSION_SETS_MAX * sizeof(*b->sets));
 	b->set_keys = malloc(DIMENSION_SETS_MAX * sizeof(*b->set_keys));
 	b->set_slots = calloc(SET_SLOTS, sizeof(*b->set_slots));
@@ -146,7 +134,7 @@ const struct sink_batch *batch_result(struct batch *b)
 	return &b->result;
 }
 
-const struct stats_recent *batch_recent(const struct batch *b, size_t *ret_count)
+const struct live_visit *batch_recent(const struct batch *b, size_t *ret_count)
 {
 	*ret_count = b->recent_count;
 	return b->recent;
@@ -154,135 +142,66 @@ const struct stats_recent *batch_recent(const struct batch *b, size_t *ret_count
 
 /* Strings */
 
-static void notes_free(void *arg)
-{
-	struct notes *n = arg;
-	free(n->slots);
-	free(n);
-}
-
-/* NULL when memory ran out: then every text is fetched. Words that were forgotten are forgotten here, too. */
-static struct notes *notes_of(const struct batch *b, struct queue_stream *stream)
-{
-	if (UNLIKELY(!stream->notes)) {
-		stream->notes = calloc(1, sizeof(struct notes));
-		stream->notes_free = notes_free;
-	}
-	struct notes *n = stream->notes;
-	if (UNLIKELY(n && n->generation != b->generation)) {
-		n->generation = b->generation;
-		n->count = 0;
-		if (n->slot_count > 0)
-			memset(n->slots, 0, n->slot_count * sizeof(*n->slots));
-	}
-	return n;
-}
-
-static size_t slot_of(const struct notes *n, uint32_t position)
-{
-	size_t i = hash_u64(position, 0) & (n->slot_count - 1);
-	while (n->slots[i].position != 0 && n->slots[i].position != position)
-		i = (i + 1) & (n->slot_count - 1);
-	return i;
-}
-
-static bool notes_grow(struct notes *n)
-{
-	struct notes larger = {.slot_count = MAX(n->slot_count * 2, (size_t)256)};
-	larger.slots = calloc(larger.slot_count, sizeof(*larger.slots));
-	if (!larger.slots)
-		return false;
-	for (size_t i = 0; i < n->slot_count; i++) {
-		if (n->slots[i].position != 0)
-			larger.slots[slot_of(&larger, n->slots[i].position)] = n->slots[i];
-	}
-	free(n->slots);
-	n->slots = larger.slots;
-	n->slot_count = larger.slot_count;
-	return true;
-}
-
-static void note(struct notes *n, uint32_t position, uint32_t word)
-{
-	if (!n || (2 * (n->count + 1) > n->slot_count && !notes_grow(n)))
-		return; /* it will be read again */
-	size_t i = slot_of(n, position);
-	n->count += n->slots[i].position == 0;
-	n->slots[i] = (struct notes_slot){position, word};
-}
-
-/* The word that is mentioned. A string that was defined before we began to read here is fetched. */
-static uint32_t mentioned(struct batch *b, struct queue *q, struct queue_stream *stream, uint32_t position)
+/* The interned id of the string at a position of the stream. One that was written before this process began
+ * to read the stream is fetched. */
+static uint32_t string_at(struct batch *b, struct queue *q, struct queue_stream *stream, uint32_t position)
 {
 	char text[EVENT_STRING_BYTES_MAX];
+	uint32_t id;
 	if (position == 0)
 		return INTERN_NONE;
-	struct notes *n = notes_of(b, stream);
-	if (LIKELY(n && n->slot_count > 0)) {
-		const struct notes_slot *slot = &n->slots[slot_of(n, position)];
-		if (LIKELY(slot->position == position))
-			return slot->word;
-	}
-	uint32_t word = intern_add(&b->intern, q->ops->text(q, stream, position, text));
-	note(n, position, word);
-	return word;
+	if (LIKELY(string_map_find(stream, b->generation, position, &id)))
+		return id;
+	id = intern_add(&b->intern, q->ops->text(q, stream, position, text));
+	string_map_put(stream, b->generation, position, id);
+	return id;
 }
 
-/* What a visit brought along, as words. */
-struct brought {
+/* The texts of a visit, interned. */
+struct visit_texts {
 	uint32_t agent, referrer, language;
 };
 
-static struct brought brought_with(struct batch *b, struct queue *q, const struct queue_event *ev)
+static struct visit_texts texts_of(struct batch *b, struct queue *q, const struct queue_event *ev)
 {
 	const struct event_visit *v = &ev->event->visit;
 	if (ev->has_texts)
-		return (struct brought){intern_add(&b->intern, ev->agent),
-		                        intern_add(&b->intern, ev->referrer),
-		                        intern_add(&b->intern, ev->language)};
-	return (struct brought){mentioned(b, q, ev->stream, v->agent),
-	                        mentioned(b, q, ev->stream, v->referrer),
-	                        mentioned(b, q, ev->stream, v->language)};
+		return (struct visit_texts){intern_add(&b->intern, ev->agent),
+		                            intern_add(&b->intern, ev->referrer),
+		                            intern_add(&b->intern, ev->language)};
+	return (struct visit_texts){string_at(b, q, ev->stream, v->agent),
+	                            string_at(b, q, ev->stream, v->referrer),
+	                            string_at(b, q, ev->stream, v->language)};
 }
 
-/* A word's number among the texts of this round. */
-static uint32_t text_of(struct batch *b, uint32_t word)
+/* The index of an interned text in the batch. */
+static uint32_t text_of(struct batch *b, uint32_t id)
 {
-	if (word == INTERN_NONE)
+	if (id == INTERN_NONE)
 		return SINK_NO_TEXT;
-	struct interned *w = intern_at(&b->intern, word);
-	if (w->stamp != b->stamp) {
-		w->stamp = b->stamp;
-		w->text_index = (uint32_t)b->result.text_count;
-		b->texts[b->result.text_count++] = w->text;
+	struct interned *t = intern_at(&b->intern, id);
+	if (t->stamp != b->stamp) {
+		t->stamp = b->stamp;
+		t->text_index = (uint32_t)b->result.text_count;
+		b->texts[b->result.text_count++] = t->text;
 	}
-	return w->text_index;
+	return t->text_index;
 }
 
-/* What became of events that are neither visits nor impressions of the batch. */
-static void take_note(struct batch *b, const struct queue_event *ev, enum sink_note_kind kind,
-                      int64_t time_ms, uint64_t count)
+static void add_note(struct batch *b, const struct queue_event *ev, enum sink_note_kind kind, int64_t time_ms,
+                     uint64_t count)
 {
 	b->notes[b->result.note_count++] = (struct sink_note){
 	    .event = ev->id, .kind = kind, .time_ms = time_ms, .count = count};
 }
 
-static void letter(struct batch *b, const struct queue_event *ev, const char *reason)
+static void dead_letter(struct batch *b, const struct queue_event *ev, const char *reason)
 {
 	if (b->config.dead_letters)
 		dead_letters_add(b->config.dead_letters, ev->id, ev->event, reason);
 }
 
 /* Visits */
-
-static bool country_is_wellformed(const char country[2])
-{
-	for (int i = 0; i < 2; i++) {
-		if (country[i] < 'A' || country[i] > 'Z')
-			return false;
-	}
-	return memcmp(country, "XX", 2) != 0; /* what proxies say when they do not know */
-}
 
 static struct place_slot place_of(struct batch *b, const struct event_visit *v)
 {
@@ -294,7 +213,7 @@ static struct place_slot place_of(struct batch *b, const struct event_visit *v)
 	struct place_slot *slot = &b->places[hash_bytes(key, sizeof(key), b->intern.seed) % PLACE_SLOTS];
 	if (memcmp(slot->address, key, sizeof(key)) != 0) {
 		memcpy(slot->address, key, sizeof(key));
-		struct place found = {0};
+		struct place_info found = {0};
 		char text[256];
 		places_find(b->config.places, v->address_len == 3 ? AF_INET : AF_INET6, v->address, &found);
 		slot->country = intern_add(&b->intern, found.country);
@@ -323,16 +242,16 @@ static uint32_t set_of(struct batch *b, const struct set_key *key)
 	b->set_slots[i] = index + 1;
 	b->set_keys[index] = *key;
 	struct dimension_set *set = &b->sets[index];
-	const struct intern *w = &b->intern;
+	const struct intern *t = &b->intern;
 	set->kind = key->parts[0];
 	set->dims[DIM_SOURCE] = key->parts[1] == EVENT_SOURCE_QR ? STR("qr") : STR("link");
-	set->dims[DIM_COUNTRY] = intern_text(w, key->parts[2]);
-	set->dims[DIM_BROWSER] = intern_text(w, key->parts[3]);
-	set->dims[DIM_OS] = intern_text(w, key->parts[4]);
-	set->dims[DIM_DEVICE] = intern_text(w, key->parts[5]);
-	set->dims[DIM_BOT] = intern_text(w, key->parts[6]);
-	set->dims[DIM_REFERRER] = intern_text(w, key->parts[7]);
-	set->dims[DIM_LANGUAGE] = intern_text(w, key->parts[8]);
+	set->dims[DIM_COUNTRY] = intern_text(t, key->parts[2]);
+	set->dims[DIM_BROWSER] = intern_text(t, key->parts[3]);
+	set->dims[DIM_OS] = intern_text(t, key->parts[4]);
+	set->dims[DIM_DEVICE] = intern_text(t, key->parts[5]);
+	set->dims[DIM_BOT] = intern_text(t, key->parts[6]);
+	set->dims[DIM_REFERRER] = intern_text(t, key->parts[7]);
+	set->dims[DIM_LANGUAGE] = intern_text(t, key->parts[8]);
 	return index;
 }
 
@@ -343,14 +262,14 @@ static const char *visit_is_unusable(const struct event_visit *v)
 	if (!event_is_orphan(v->kind) && v->link == 0)
 		return "it names no link";
 	if (v->address_len != 0 && v->address_len != 3 && v->address_len != 6)
-		return "its address is neither of IPv4 nor of IPv6";
+		return "its address is neither an IPv4 nor an IPv6 network";
 	return NULL;
 }
 
 _Static_assert((int)EVENT_CLICK == (int)VISIT_CLICK && (int)EVENT_HEAD == (int)VISIT_HEAD &&
                    (int)EVENT_PREFETCH == (int)VISIT_PREFETCH &&
                    (int)EVENT_ORPHAN_KEY == (int)VISIT_UNKNOWN && (int)EVENT_ORPHAN_ROOT == (int)VISIT_ROOT,
-               "the log and the sink number the kinds of visits alike");
+               "the log and the sink have the same numbers for kinds of visits");
 
 static int add_path(struct batch *b, struct str path, uint32_t *ret)
 {
@@ -365,11 +284,11 @@ static int add_path(struct batch *b, struct str path, uint32_t *ret)
 	return 0;
 }
 
-static void note_recent(struct batch *b, struct str key)
+static void add_recent(struct batch *b, struct str key)
 {
 	if (LIKELY(b->recent_count == BATCH_RECENT_MAX))
 		return;
-	struct stats_recent *r = &b->recent[b->recent_count++];
+	struct live_visit *r = &b->recent[b->recent_count++];
 	r->visit = (uint32_t)b->result.visit_count;
 	r->key_len = (uint8_t)key.len;
 	if (key.len > 0)
@@ -388,19 +307,20 @@ static int add_visit(struct batch *b, struct queue *q, const struct queue_event 
 	b->result.tally.clicks += !orphan;
 	if (UNLIKELY(reason != NULL)) {
 		b->result.tally.unusable_clicks += !orphan;
-		take_note(b, ev, orphan ? NOTE_UNUSABLE_ORPHAN : NOTE_UNUSABLE_CLICK, v->time_ms, 1);
-		letter(b, ev, reason);
+		add_note(b, ev, orphan ? NOTE_UNUSABLE_ORPHAN : NOTE_UNUSABLE_CLICK, v->time_ms, 1);
+		dead_letter(b, ev, reason);
 		return 0;
 	}
-	struct brought with = brought_with(b, q, ev);
+	struct visit_texts with = texts_of(b, q, ev);
 	struct place_slot place = place_of(b, v);
-	uint32_t country = country_is_wellformed(v->country) ? intern_add(&b->intern, str_n(v->country, 2))
-	                                                     : place.country;
+	/* Proxies send XX for unknown. */
+	bool has_country = event_country_is_valid(v->country) && memcmp(v->country, "XX", 2) != 0;
+	uint32_t country = has_country ? intern_add(&b->intern, str_n(v->country, 2)) : place.country;
 	const struct interned *known = intern_agent(&b->intern, with.agent);
 	const struct set_key key = {{v->kind, v->source, country, known->browser, known->os, known->device,
 	                             known->bot, intern_host(&b->intern, with.referrer),
 	                             intern_language(&b->intern, with.language)}};
-	note_recent(b, v->key);
+	add_recent(b, v->key);
 	struct sink_visit *to = &b->visits[b->result.visit_count++];
 	*to = (struct sink_visit){
 	    .event = ev->id,
@@ -429,7 +349,7 @@ static void fingerprint(const struct batch *b, const struct event_impression *i,
 		crypto_shorthash_siphashx24(digest, (const uint8_t *)i->id.ptr, i->id.len,
 		                            b->config.dedup_secret);
 	} else {
-		/* Lengths in front, so that no two tuples read the same. */
+		/* Lengths in front, so that different tuples have different bytes. */
 		uint8_t tuple[16 + 3 * EVENT_FIELD_BYTES_MAX];
 		const uint16_t lengths[4] = {(uint16_t)i->id.len, (uint16_t)i->user.len, (uint16_t)i->ad.len,
 		                             0};
@@ -446,7 +366,7 @@ static void fingerprint(const struct batch *b, const struct event_impression *i,
 	memcpy(ret, digest, SINK_FINGERPRINT_BYTES);
 }
 
-/* The slot of the fingerprint: that of the impression which has it, or an empty one. */
+/* The slot of the impression with this fingerprint, or an empty one. */
 static uint32_t *fingerprint_slot(struct batch *b, const uint8_t print[SINK_FINGERPRINT_BYTES])
 {
 	uint64_t hash;
@@ -458,18 +378,13 @@ static uint32_t *fingerprint_slot(struct batch *b, const uint8_t print[SINK_FING
 	return &b->fingerprint_slots[i];
 }
 
-static bool within_window(const struct batch *b, int64_t a_ms, int64_t b_ms)
-{
-	return (uint64_t)(a_ms > b_ms ? a_ms - b_ms : b_ms - a_ms) < b->config.seen_ms;
-}
-
 static const char *impression_is_unusable(const struct event_impression *i)
 {
 	if (i->time_ms <= 0 || i->time_ms > TIME_MS_MAX || i->received_ms <= 0 ||
 	    i->received_ms > TIME_MS_MAX)
 		return "its time is out of range";
 	if (i->id.len == 0 || i->user.len == 0 || i->ad.len == 0)
-		return "it lacks its id, userId or adId";
+		return "it has no id, userId or adId";
 	if (i->id.len > EVENT_FIELD_BYTES_MAX || i->user.len > EVENT_FIELD_BYTES_MAX ||
 	    i->ad.len > EVENT_FIELD_BYTES_MAX)
 		return "one of its texts is too long";
@@ -483,23 +398,24 @@ static int add_impression(struct batch *b, const struct queue_event *ev)
 	if (UNLIKELY(reason != NULL)) {
 		b->result.tally.impressions++;
 		b->result.tally.unusable_impressions++;
-		take_note(b, ev, NOTE_UNUSABLE_IMPRESSION, i->received_ms, 1);
-		letter(b, ev, reason);
+		add_note(b, ev, NOTE_UNUSABLE_IMPRESSION, i->received_ms, 1);
+		dead_letter(b, ev, reason);
 		return 0;
 	}
 	uint8_t print[SINK_FINGERPRINT_BYTES];
 	fingerprint(b, i, print);
 	uint32_t *slot = fingerprint_slot(b, print);
-	bool stays = b->config.keeps_doubtful && ev->in_doubt;
+	bool stays = b->config.keeps_in_doubt && ev->in_doubt;
 	if (*slot != 0) {
-		if (!within_window(b, b->impressions[*slot - 1].received_ms, i->received_ms)) {
+		int64_t apart_ms = b->impressions[*slot - 1].received_ms - i->received_ms;
+		if ((uint64_t)(apart_ms < 0 ? -apart_ms : apart_ms) >= b->config.seen_ms) {
 			b->closed = true;
 			return ERR_LIMIT;
 		}
 		if (!stays) {
 			b->result.tally.impressions++;
 			b->result.tally.duplicates++;
-			take_note(b, ev, NOTE_DUPLICATE, i->received_ms, 1);
+			add_note(b, ev, NOTE_DUPLICATE, i->received_ms, 1);
 			return 0;
 		}
 	}
@@ -519,7 +435,7 @@ static int add_impression(struct batch *b, const struct queue_event *ev)
 	to->event = ev->id;
 	to->time_ms = i->time_ms;
 	to->received_ms = i->received_ms;
-	to->lane = ev->stream->lane;
+	to->partition = ev->stream->partition;
 	to->id = str_n(texts, i->id.len);
 	to->user = str_n(texts + i->id.len, i->user.len);
 	to->ad = str_n(texts + i->id.len + i->user.len, i->ad.len);
@@ -533,9 +449,9 @@ static void add_tally(struct batch *b, const struct queue_event *ev)
 	b->result.tally.rejected += t->rejected;
 	b->result.tally.dropped_clicks += t->dropped;
 	if (t->rejected > 0)
-		take_note(b, ev, NOTE_REJECTED, t->time_ms, t->rejected);
+		add_note(b, ev, NOTE_REJECTED, t->time_ms, t->rejected);
 	if (t->dropped > 0)
-		take_note(b, ev, NOTE_DROPPED, t->time_ms, t->dropped);
+		add_note(b, ev, NOTE_DROPPED, t->time_ms, t->dropped);
 }
 
 static void add_unusable(struct batch *b, const struct queue_event *ev)
@@ -544,8 +460,8 @@ static void add_unusable(struct batch *b, const struct queue_event *ev)
 	struct sink_tally *t = &b->result.tally;
 	*(u->is_impression ? &t->impressions : &t->clicks) += 1;
 	*(u->is_impression ? &t->unusable_impressions : &t->unusable_clicks) += 1;
-	take_note(b, ev, u->is_impression ? NOTE_UNUSABLE_IMPRESSION : NOTE_UNUSABLE_CLICK, u->time_ms, 1);
-	letter(b, ev, u->reason);
+	add_note(b, ev, u->is_impression ? NOTE_UNUSABLE_IMPRESSION : NOTE_UNUSABLE_CLICK, u->time_ms, 1);
+	dead_letter(b, ev, u->reason);
 }
 
 int batch_add(struct batch *b, struct queue *queue, const struct queue_event *ev)
@@ -554,7 +470,8 @@ int batch_add(struct batch *b, struct queue *queue, const struct queue_event *ev
 	b->taken += e->kind != EVENT_STRING && e->kind != EVENT_END;
 	switch (e->kind) {
 	case EVENT_STRING:
-		note(notes_of(b, ev->stream), (uint32_t)e->position, intern_add(&b->intern, e->string));
+		string_map_put(ev->stream, b->generation, (uint32_t)e->position,
+		               intern_add(&b->intern, e->string));
 		return 0;
 	case EVENT_VISIT: return add_visit(b, queue, ev);
 	case EVENT_IMPRESSION: return add_impression(b, ev);

@@ -9,28 +9,27 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const char *const files[] = {[KEEPER_FORWARDER] = "forwarded", [KEEPER_COUNTER] = "counted"};
+static const char *const files[] = {[OWNER_FORWARDER] = "forwarded", [OWNER_WORKER] = "counted"};
 
-/* What is known so far. */
-struct taken {
+struct handover {
 	const struct handover_config *config;
 	struct arena *arena;
-	struct checkpoint *all;
+	struct checkpoint *all; /* merged so far */
 	bool has_file[ARRAY_LEN(files)];
 };
 
-const char *handover_file(enum log_keeper keeper)
+const char *handover_file(enum checkpoint_owner owner)
 {
-	return keeper < ARRAY_LEN(files) ? files[keeper] : NULL;
+	return owner < ARRAY_LEN(files) ? files[owner] : NULL;
 }
 
-static const char *file_path(const struct taken *t, size_t file, char out[PATH_MAX])
+static const char *file_path(const struct handover *t, size_t file, char out[PATH_MAX])
 {
 	snprintf(out, PATH_MAX, "%s/%s", t->config->folder, files[file]);
 	return out;
 }
 
-/* Adding up */
+/* Merging */
 
 struct event_counts event_counts_max(struct event_counts a, struct event_counts b)
 {
@@ -43,7 +42,7 @@ struct event_counts event_counts_max(struct event_counts a, struct event_counts 
 	};
 }
 
-static int by_place(const void *a, const void *b)
+static int by_position(const void *a, const void *b)
 {
 	const struct position *x = a, *y = b;
 	if (x->stream != y->stream)
@@ -51,8 +50,8 @@ static int by_place(const void *a, const void *b)
 	return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Of each segment the furthest place. */
-static int positions_add(struct taken *t, const struct position *more, size_t count)
+/* Keeps the furthest position of each segment. */
+static int positions_add(struct handover *t, const struct position *more, size_t count)
 {
 	struct checkpoint *all = t->all;
 	struct position *both = arena_alloc(t->arena, (all->count + count + 1) * sizeof(*both));
@@ -63,7 +62,7 @@ static int positions_add(struct taken *t, const struct position *more, size_t co
 		both[n++] = all->positions[i];
 	for (size_t i = 0; i < count; i++)
 		both[n++] = more[i];
-	qsort(both, n, sizeof(*both), by_place);
+	qsort(both, n, sizeof(*both), by_position);
 	all->positions = both;
 	all->count = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -74,15 +73,14 @@ static int positions_add(struct taken *t, const struct position *more, size_t co
 	return 0;
 }
 
-/* Those who may know */
+/* The sink */
 
-static int sink_ask(const struct taken *t, uint64_t node, struct position **ret, size_t *ret_count,
-                    struct err *e)
+static int sink_positions(const struct handover *t, uint64_t node, struct position **ret, size_t *ret_count,
+                          struct err *e)
 {
 	struct sink *s = t->config->sink;
 	int r = s->ops->resume(s, node, t->arena, ret, ret_count);
-	return r < 0 ? err_set(e, r, "the sink does not say how far it has this server's events (%s)",
-	                       err_name(r))
+	return r < 0 ? err_set(e, r, "cannot read the event log's positions from the sink (%s)", err_name(r))
 	             : 0;
 }
 
@@ -91,7 +89,7 @@ int handover_consumed(struct sink *sink, uint64_t node, struct event_counts *ret
 	struct reconciliation reconciliation;
 	int r = sink->ops->reconciliation(sink, node, false, &reconciliation);
 	if (r < 0)
-		return err_set(e, r, "cannot read the books from the sink (%s)", err_name(r));
+		return err_set(e, r, "cannot read the reconciliation from the sink (%s)", err_name(r));
 	*ret = (struct event_counts){
 	    .clicks = reconciliation.tally.clicks,
 	    .orphans = reconciliation.tally.orphans,
@@ -102,10 +100,10 @@ int handover_consumed(struct sink *sink, uint64_t node, struct event_counts *ret
 	return 0;
 }
 
-/* Making it ours */
+/* Taking over */
 
-/* While there was no file of ours, the sink may have been the one that kept the place. */
-static int sink_take(struct taken *t, uint64_t node, struct err *e)
+/* Without a file, the sink may have kept the positions. */
+static int take_from_sink(struct handover *t, uint64_t node, struct err *e)
 {
 	struct position *kept;
 	size_t count;
@@ -115,13 +113,13 @@ static int sink_take(struct taken *t, uint64_t node, struct err *e)
 	int r = event_folder_list(t->config->folder, t->arena, &segments, &segment_count, e);
 	if (r < 0 || segment_count == 0)
 		return r == ERR_NOT_FOUND ? 0 : r;
-	if (t->config->sink_is_away)
+	if (t->config->sink_is_unavailable)
 		return err_set(e, ERR_UNAVAILABLE,
-		               "the event log was read without a queue before, and only the sink knows how "
-		               "far; start again when it is there");
+		               "only the sink knows how far the event log was read, and it is not available; "
+		               "restart when it is");
 	if (!t->config->sink->ops->resume)
 		return 0;
-	r = sink_ask(t, node, &kept, &count, e) ?: handover_consumed(t->config->sink, node, &counts, e);
+	r = sink_positions(t, node, &kept, &count, e) ?: handover_consumed(t->config->sink, node, &counts, e);
 	if (r == 0 && positions_add(t, kept, count) < 0)
 		r = err_set(e, ERR_NOMEM, "out of memory");
 	if (r == 0)
@@ -129,27 +127,27 @@ static int sink_take(struct taken *t, uint64_t node, struct err *e)
 	return r;
 }
 
-static int take_into_file(struct taken *t, uint64_t node, struct err *e)
+static int take_into_file(struct handover *t, uint64_t node, struct err *e)
 {
 	char path[PATH_MAX];
-	size_t own = t->config->keeper, other = own == KEEPER_FORWARDER ? KEEPER_COUNTER : KEEPER_FORWARDER;
-	int r = t->has_file[own] || t->has_file[other] ? 0 : sink_take(t, node, e);
+	size_t own = t->config->owner, other = own == OWNER_FORWARDER ? OWNER_WORKER : OWNER_FORWARDER;
+	int r = t->has_file[own] || t->has_file[other] ? 0 : take_from_sink(t, node, e);
 	if (r == 0 && (!t->has_file[own] || t->has_file[other]))
 		r = checkpoint_write(file_path(t, own, path), t->all, e);
 	return r;
 }
 
-static int take_into_sink(struct taken *t, uint64_t node, struct err *e)
+static int take_into_sink(struct handover *t, uint64_t node, struct err *e)
 {
 	struct position *kept = NULL;
 	size_t count = 0;
-	int r = sink_ask(t, node, &kept, &count, e);
+	int r = sink_positions(t, node, &kept, &count, e);
 	if (r == 0 && positions_add(t, kept, count) < 0)
 		r = err_set(e, ERR_NOMEM, "out of memory");
-	bool has_files = t->has_file[KEEPER_FORWARDER] || t->has_file[KEEPER_COUNTER];
+	bool has_files = t->has_file[OWNER_FORWARDER] || t->has_file[OWNER_WORKER];
 	if (r != 0 || !has_files)
 		return r;
-	/* The sink's positions must be where the reader begins: a batch says where it goes on from. */
+	/* A batch names the positions that it begins at, so the sink's must be those of the reader. */
 	struct sink *s = t->config->sink;
 	uint64_t duplicates;
 	struct sink_batch batch = {.source = node, .now_ms = clock_real_ms()};
@@ -166,16 +164,17 @@ static int take_into_sink(struct taken *t, uint64_t node, struct err *e)
 			advances[batch.advance_count++] = (struct advance){p->stream, from, p->offset};
 	}
 	batch.advances = advances;
-	r = (batch.advance_count > 0 ? s->ops->commit(s, &batch, &duplicates) : 0) ?: s->ops->settle(s);
-	return r < 0
-	           ? err_set(e, r, "the sink does not take how far the event log was read (%s)", err_name(r))
-	           : 0;
+	r = batch.advance_count > 0 ? s->ops->commit(s, &batch, &duplicates) : 0;
+	if (r == 0 && s->ops->sync)
+		r = s->ops->sync(s);
+	return r < 0 ? err_set(e, r, "cannot store the event log's positions in the sink (%s)", err_name(r))
+	             : 0;
 }
 
 int checkpoint_handover(const struct handover_config *c, uint64_t node, struct arena *arena,
                         struct checkpoint *ret, struct err *e)
 {
-	struct taken t = {.config = c, .arena = arena, .all = ret};
+	struct handover t = {.config = c, .arena = arena, .all = ret};
 	*ret = (struct checkpoint){0};
 	char path[PATH_MAX];
 	int r = 0;
@@ -191,10 +190,9 @@ int checkpoint_handover(const struct handover_config *c, uint64_t node, struct a
 			t.all->counts = event_counts_max(t.all->counts, found.counts);
 	}
 	if (r == 0)
-		r = c->keeper == KEEPER_SINK ? take_into_sink(&t, node, e) : take_into_file(&t, node, e);
-	for (size_t i = 0; r == 0 && i < ARRAY_LEN(files); i++) {
-		if (t.has_file[i] && i != c->keeper)
+		r = c->owner == OWNER_SINK ? take_into_sink(&t, node, e) : take_into_file(&t, node, e);
+	for (size_t i = 0; r == 0 && i < ARRAY_LEN(files); i++)
+		if (t.has_file[i] && i != c->owner)
 			unlink(file_path(&t, i, path));
-	}
 	return r;
 }

@@ -9,53 +9,52 @@
 #include <stdlib.h>
 
 enum {
-	SLICE_MS = 200,      /* of telling the store, between two batches */
-	FINISH_MS = 3000,    /* at the end */
-	RETRY_MS = 10000,    /* after the store has failed */
-	CREDIT_US = 1000000, /* of asking the sink; it grows by a tenth of the time that passes */
-	LINKS_MAX = 1 << 20, /* that the store has not heard of: then it is told at once */
+	SLICE_MS = 200,      /* of a flush, between two batches */
+	FINISH_MS = 3000,    /* of the last flush */
+	RETRY_MS = 10000,    /* after a failed flush */
+	CREDIT_US = 1000000, /* for queries to the sink; refilled at a tenth of real time */
+	LINKS_MAX = 1 << 20, /* dirty links that start a flush at once */
 	STEP_MAX = STORE_COUNTS_MAX,
 };
-_Static_assert((int)STEP_MAX <= (int)SINK_CLICKS_MAX,
-               "what the store takes at once, the sink can tell at once");
+_Static_assert((int)STEP_MAX <= (int)SINK_CLICKS_MAX, "one query to the sink covers one write to the store");
 
-struct stream {
+struct click_stream {
 	uint64_t number;
-	uint64_t reach;             /* how far in it the sink may be */
-	uint64_t at;                /* where the last batch ended */
-	struct link_set batch;      /* clicked in this batch, how often */
-	struct link_set fresh;      /* clicked since the store was last told */
-	struct link_set unreported; /* it is being told these, and was told: */
-	size_t reported;
-	bool is_searched; /* nobody else can have left links here that the store has not heard of */
-	uint64_t cursor;  /* of the search */
+	uint64_t reach;           /* how far the sink may have read it */
+	uint64_t at;              /* where the last batch ended */
+	struct link_set batch;    /* clicks of this batch */
+	struct link_set dirty;    /* clicked since the last flush began */
+	struct link_set flushing; /* of the flush under way */
+	size_t flushed;           /* how many of those are done */
+	bool is_complete;         /* no dirty links of another worker can be missing */
+	uint64_t cursor;          /* of find_dirty */
 };
 
 struct clicks {
 	struct clicks_config config;
 	struct dirty_links *dirty_links; /* NULL: none */
 	uint64_t source;
-	struct stream *streams;
+	struct click_stream *streams;
 	size_t count, cap;
-	size_t last; /* the stream that was looked for last */
-	bool is_telling;
-	int64_t due_ms; /* monotonic; when to tell the store, or to go on with it */
+	size_t last; /* index of the stream found last */
+	bool is_flushing;
+	int64_t due_ms; /* monotonic: when to start or continue a flush */
 	int64_t credit_us, credited_us;
 };
 
-static struct stream *stream_of(struct clicks *c, uint64_t number);
+static struct click_stream *stream_of(struct clicks *c, uint64_t number);
 
-/* Those that a process before this one has left. */
-static int dirty_begin(struct clicks *c)
+/* Takes over the dirty links of the previous process. */
+static int dirty_load(struct clicks *c)
 {
 	if (c->config.counters || !c->config.store || !c->config.dirty_links)
 		return 0;
-	struct stream *s = stream_of(c, 0);
+	struct click_stream *s = stream_of(c, 0);
 	if (!s || dirty_links_open(c->config.dirty_links, &c->dirty_links) < 0)
 		return ERR_NOMEM;
 	const struct link_set *left = dirty_links_get(c->dirty_links);
 	for (size_t i = 0; i < left->count; i++)
-		link_set_add(&s->fresh, left->all[i].link, 0);
+		link_set_add(&s->dirty, left->all[i].link, 0);
 	return 0;
 }
 
@@ -68,7 +67,7 @@ int clicks_new(const struct clicks_config *config, struct clicks **ret)
 	c->due_ms = clock_mono_ms() + (int64_t)config->flush_ms;
 	c->credit_us = CREDIT_US;
 	c->credited_us = clock_mono_ns() / 1000;
-	int r = dirty_begin(c);
+	int r = dirty_load(c);
 	if (r < 0)
 		clicks_free(c);
 	else
@@ -82,8 +81,8 @@ void clicks_free(struct clicks *c)
 		return;
 	for (size_t i = 0; i < c->count; i++) {
 		link_set_release(&c->streams[i].batch);
-		link_set_release(&c->streams[i].fresh);
-		link_set_release(&c->streams[i].unreported);
+		link_set_release(&c->streams[i].dirty);
+		link_set_release(&c->streams[i].flushing);
 	}
 	free(c->streams);
 	dirty_links_free(c->dirty_links);
@@ -92,33 +91,32 @@ void clicks_free(struct clicks *c)
 
 /* Streams */
 
-static struct stream *stream_find(struct clicks *c, uint64_t number)
+static struct click_stream *stream_find(struct clicks *c, uint64_t number)
 {
 	if (c->last < c->count && c->streams[c->last].number == number)
 		return &c->streams[c->last];
-	for (c->last = 0; c->last < c->count; c->last++) {
+	for (c->last = 0; c->last < c->count; c->last++)
 		if (c->streams[c->last].number == number)
 			return &c->streams[c->last];
-	}
 	return NULL;
 }
 
-/* NULL when memory ran out: its clicks are a gap then. */
-static struct stream *stream_of(struct clicks *c, uint64_t number)
+/* NULL when memory ran out: its clicks are not published. */
+static struct click_stream *stream_of(struct clicks *c, uint64_t number)
 {
-	struct stream *s = stream_find(c, number);
+	struct click_stream *s = stream_find(c, number);
 	if (s)
 		return s;
 	if (!ARRAY_ROOM(c->streams, c->cap, c->count + 1))
 		return NULL;
 	s = &c->streams[c->count++];
-	*s = (struct stream){.number = number, .is_searched = !c->config.counters};
+	*s = (struct click_stream){.number = number, .is_complete = !c->config.counters};
 	return s;
 }
 
-/* Asking the sink */
+/* Queries to the sink */
 
-static bool may_ask(struct clicks *c)
+static bool may_query(struct clicks *c)
 {
 	int64_t now_us = clock_mono_ns() / 1000;
 	c->credit_us = MIN(c->credit_us + (now_us - c->credited_us) / 10, (int64_t)CREDIT_US);
@@ -126,8 +124,8 @@ static bool may_ask(struct clicks *c)
 	return c->credit_us > 0;
 }
 
-/* Fills in the clicks of those that are missing among at most STEP_MAX links. */
-static int ask_sink(struct clicks *c, struct counter *links, size_t count)
+/* Sets the clicks of those of at most STEP_MAX links that are missing. */
+static int query_sink(struct clicks *c, struct counter *links, size_t count)
 {
 	struct sink_total totals[STEP_MAX];
 	size_t n = 0;
@@ -141,10 +139,9 @@ static int ask_sink(struct clicks *c, struct counter *links, size_t count)
 	int r = c->config.sink->ops->clicks(c->config.sink, totals, n);
 	c->credit_us -= clock_mono_ns() / 1000 - start_us;
 	n = 0;
-	for (size_t i = 0; r == 0 && i < count; i++) {
+	for (size_t i = 0; r == 0 && i < count; i++)
 		if (links[i].is_missing)
 			links[i].clicks = totals[n++].clicks;
-	}
 	return r;
 }
 
@@ -158,10 +155,9 @@ static bool is_click(const struct sink_batch *b, const struct sink_visit *v)
 void clicks_announce(struct clicks *c, const struct sink_batch *b)
 {
 	if (c->dirty_links) {
-		for (size_t i = 0; i < b->visit_count; i++) {
+		for (size_t i = 0; i < b->visit_count; i++)
 			if (is_click(b, &b->visits[i]))
 				dirty_links_note(c->dirty_links, b->visits[i].link);
-		}
 		dirty_links_save(c->dirty_links);
 	}
 	if (!c->config.counters || c->config.sink->ops->resume || b->advance_count == 0)
@@ -171,37 +167,35 @@ void clicks_announce(struct clicks *c, const struct sink_batch *b)
 	struct advance *steps = calloc(b->advance_count, sizeof(*steps));
 	if (!steps)
 		return;
-	/* The steps of streams that bring visits: all that were met until now. */
+	/* Only streams with visits: all that were seen so far. */
 	size_t n = 0;
-	for (size_t i = 0; i < b->advance_count; i++) {
+	for (size_t i = 0; i < b->advance_count; i++)
 		if (stream_find(c, b->advances[i].stream))
 			steps[n++] = b->advances[i];
-	}
 	for (size_t i = 0; i < n; i++) {
-		struct stream *s = stream_find(c, steps[i].stream);
+		struct click_stream *s = stream_find(c, steps[i].stream);
 		s->reach = MAX(s->reach, steps[i].to);
 	}
 	c->config.counters->ops->announce(c->config.counters, b->source, steps, n);
 	free(steps);
 }
 
-/* Puts the totals in that are missing, while there is time for it. */
+/* Gives the counters the totals that they miss, while there is time for it. */
 static void put_missing(struct clicks *c, const struct counters_step *step)
 {
 	struct counter missing[STEP_MAX];
 	struct counters_step part = {.source = step->source, .at = step->at, .links = missing};
-	for (size_t i = 0; i < step->count && may_ask(c);) {
-		for (part.count = 0; i < step->count && part.count < STEP_MAX; i++) {
+	for (size_t i = 0; i < step->count && may_query(c);) {
+		for (part.count = 0; i < step->count && part.count < STEP_MAX; i++)
 			if (step->links[i].is_missing)
 				missing[part.count++] = step->links[i];
-		}
-		if (ask_sink(c, missing, part.count) < 0)
+		if (query_sink(c, missing, part.count) < 0)
 			return;
 		c->config.counters->ops->put(c->config.counters, &part);
 	}
 }
 
-static void count_step(struct clicks *c, struct stream *s, const struct advance *at)
+static void count_step(struct clicks *c, struct click_stream *s, const struct advance *at)
 {
 	struct counters_step step = {.source = c->source,
 	                             .at = *at,
@@ -214,7 +208,7 @@ static void count_step(struct clicks *c, struct stream *s, const struct advance 
 	c->config.counters->ops->add(c->config.counters, &step);
 	s->at = at->to;
 	if (step.fate != COUNTERS_ADDED)
-		s->is_searched = false; /* perhaps somebody else was here */
+		s->is_complete = false; /* another worker may have read the stream */
 	if (step.fate == COUNTERS_ADDED)
 		metric_add(&c->config.metrics->counters_clicks, clicks);
 	else if (step.fate == COUNTERS_ANEW)
@@ -222,11 +216,11 @@ static void count_step(struct clicks *c, struct stream *s, const struct advance 
 	put_missing(c, &step);
 }
 
-static size_t fresh_count(const struct clicks *c)
+static size_t dirty_count(const struct clicks *c)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < c->count; i++)
-		n += c->streams[i].fresh.count;
+		n += c->streams[i].dirty.count;
 	return n;
 }
 
@@ -235,61 +229,62 @@ void clicks_count(struct clicks *c, const struct sink_batch *b)
 	c->source = b->source;
 	for (size_t i = 0; i < b->visit_count; i++) {
 		const struct sink_visit *v = &b->visits[i];
-		/* Without counters it does not matter where they come from. */
-		struct stream *s = stream_of(c, c->config.counters ? v->stream : 0);
+		/* Without counters, streams need not be kept apart. */
+		struct click_stream *s = stream_of(c, c->config.counters ? v->stream : 0);
 		if (s && is_click(b, v))
 			link_set_add(&s->batch, v->link, 1);
 	}
 	for (size_t i = 0; c->config.counters && i < b->advance_count; i++) {
-		struct stream *s = stream_find(c, b->advances[i].stream);
+		struct click_stream *s = stream_find(c, b->advances[i].stream);
 		if (s)
 			count_step(c, s, &b->advances[i]);
 	}
 	for (size_t i = 0; i < c->count; i++) {
-		/* The store has to hear of the batch's links. When it has not taken any for so long that they
-		 * are too many, those that the counters know of are found again there. */
-		struct stream *s = &c->streams[i];
+		/* If flushes fail for so long that the links are too many, the set is dropped: the counters
+		 * still have their dirty links. */
+		struct click_stream *s = &c->streams[i];
 		for (size_t k = 0; c->config.store && k < s->batch.count; k++)
-			link_set_add(&s->fresh, s->batch.all[k].link, 0);
+			link_set_add(&s->dirty, s->batch.all[k].link, 0);
 		link_set_reset(&s->batch);
-		if (fresh_count(c) < LINKS_MAX)
+		if (dirty_count(c) < LINKS_MAX)
 			continue;
-		if (!c->is_telling) {
+		if (!c->is_flushing) {
 			c->due_ms = clock_mono_ms();
 			continue;
 		}
-		s->is_searched = !c->config.counters;
-		link_set_release(&s->fresh);
+		s->is_complete = !c->config.counters;
+		link_set_release(&s->dirty);
 	}
 }
 
-/* Telling the store */
+/* Flushing to the store */
 
-static void owe(void *ctx, uint64_t link)
+static void add_flushing(void *ctx, uint64_t link)
 {
-	struct stream *s = ctx;
-	link_set_add(&s->unreported, link, 0);
+	struct click_stream *s = ctx;
+	link_set_add(&s->flushing, link, 0);
 }
 
-/* Finds what others have left. Counters that are away can be searched the next time. */
-static void search(struct clicks *c, struct stream *s, int64_t until_ms)
+/* Finds the dirty links of other workers in the counters. If those fail, the next flush tries again. */
+static void find_dirty(struct clicks *c, struct click_stream *s, int64_t until_ms)
 {
 	struct counters *counters = c->config.counters;
-	while (!s->is_searched && clock_mono_ms() < until_ms) {
-		if (counters->ops->dirty_links(counters, c->source, s->number, &s->cursor, owe, s) < 0)
+	while (!s->is_complete && clock_mono_ms() < until_ms) {
+		if (counters->ops->dirty_links(counters, c->source, s->number, &s->cursor, add_flushing, s) <
+		    0)
 			return;
-		s->is_searched = s->cursor == 0;
+		s->is_complete = s->cursor == 0;
 	}
 }
 
-/* The sink is asked as long as there is time for it, and puts the counters right: if the queue gives an event
- * twice and nobody notices, they have added it twice. False: there is no time, and they do not know. */
-static bool fill_in(struct clicks *c, struct counters_step *step, bool is_last)
+/* While there is time, all totals come from the sink, which also corrects the counters: they may have added a
+ * repeated event twice. Otherwise they come from the counters. False: the counters do not have them all. */
+static bool totals_from_counters(struct clicks *c, struct counters_step *step, bool is_last)
 {
 	bool is_known = true;
 	for (size_t i = 0; i < step->count; i++)
 		step->links[i].is_missing = true;
-	if (is_last || may_ask(c))
+	if (is_last || may_query(c))
 		return true;
 	if (c->config.counters)
 		c->config.counters->ops->read(c->config.counters, step);
@@ -298,18 +293,18 @@ static bool fill_in(struct clicks *c, struct counters_step *step, bool is_last)
 	return is_known;
 }
 
-/* Tells the next of what is owed. 1, or 0 when there is no time. */
-static int tell_some(struct clicks *c, struct stream *s, bool is_last)
+/* Flushes the next links. 1; 0: there is no time. */
+static int flush_some(struct clicks *c, struct click_stream *s, bool is_last)
 {
 	struct store_count counts[STEP_MAX];
-	size_t n = MIN(s->unreported.count - s->reported, (size_t)STEP_MAX);
+	size_t n = MIN(s->flushing.count - s->flushed, (size_t)STEP_MAX);
 	struct counters_step step = {.source = c->source,
 	                             .at = {.stream = s->number, .to = s->at},
-	                             .links = s->unreported.all + s->reported,
+	                             .links = s->flushing.all + s->flushed,
 	                             .count = n};
-	if (!fill_in(c, &step, is_last))
+	if (!totals_from_counters(c, &step, is_last))
 		return 0;
-	int r = ask_sink(c, step.links, n);
+	int r = query_sink(c, step.links, n);
 	for (size_t i = 0; r == 0 && i < n; i++)
 		counts[i] = (struct store_count){step.links[i].link, step.links[i].clicks};
 	if (r == 0)
@@ -317,85 +312,84 @@ static int tell_some(struct clicks *c, struct stream *s, bool is_last)
 	if (r < 0)
 		return r;
 	if (c->config.counters) {
-		if (s->reach <= s->at) /* otherwise the sink's totals hold what is still to come */
+		if (s->reach <= s->at) /* otherwise the sink's totals include later batches */
 			c->config.counters->ops->put(c->config.counters, &step);
 		c->config.counters->ops->updated(c->config.counters, &step);
 	}
 	metric_add(&c->config.metrics->counters_updates, n);
-	s->reported += n;
+	s->flushed += n;
 	return 1;
 }
 
-static void trim(struct clicks *c, const struct stream *s)
+static void trim(struct clicks *c, const struct click_stream *s)
 {
 	if (c->config.counters)
 		c->config.counters->ops->trim(c->config.counters, c->source, s->number);
 }
 
-/* 1: all is told; 0: there is more, but no time. */
-static int tell_stream(struct clicks *c, struct stream *s, int64_t until_ms, bool is_last)
+/* 1: the stream is flushed; 0: there is no time. */
+static int flush_stream(struct clicks *c, struct click_stream *s, int64_t until_ms, bool is_last)
 {
-	search(c, s, until_ms);
-	while (s->reported < s->unreported.count) {
-		int r = clock_mono_ms() < until_ms ? tell_some(c, s, is_last) : 0;
+	find_dirty(c, s, until_ms);
+	while (s->flushed < s->flushing.count) {
+		int r = clock_mono_ms() < until_ms ? flush_some(c, s, is_last) : 0;
 		if (r <= 0)
 			return r;
 	}
-	link_set_release(&s->unreported);
-	s->reported = 0;
-	if (s->is_searched)
+	link_set_release(&s->flushing);
+	s->flushed = 0;
+	if (s->is_complete)
 		trim(c, s);
 	return 1;
 }
 
-static void begin_telling(struct clicks *c)
+static void flush_begin(struct clicks *c)
 {
-	if (c->is_telling)
+	if (c->is_flushing)
 		return;
 	for (size_t i = 0; i < c->count; i++) {
-		struct stream *s = &c->streams[i];
-		s->unreported = s->fresh;
-		s->fresh = (struct link_set){0};
+		struct click_stream *s = &c->streams[i];
+		s->flushing = s->dirty;
+		s->dirty = (struct link_set){0};
 	}
-	c->is_telling = true;
+	c->is_flushing = true;
 }
 
-/* Goes on with it, and says when that, or the next time, is due. */
-static int tell(struct clicks *c, int64_t until_ms, bool is_last)
+/* Continues the flush, and sets when it is due again. */
+static int flush(struct clicks *c, int64_t until_ms, bool is_last)
 {
 	int r = 1;
 	for (size_t i = 0; r > 0 && i < c->count; i++)
-		r = tell_stream(c, &c->streams[i], until_ms, is_last);
+		r = flush_stream(c, &c->streams[i], until_ms, is_last);
 	int64_t now_ms = clock_mono_ms();
 	if (r < 0) {
-		log_warn("stats",
-		         "click totals could not be brought to the link store (%s); tried again later",
+		log_warn("stats", "cannot flush click totals to the link store, retrying later: error=%s",
 		         err_name(r));
 		c->due_ms = now_ms + RETRY_MS;
 	} else {
-		c->is_telling = r == 0;
+		c->is_flushing = r == 0;
 		if (r > 0 && c->dirty_links)
-			dirty_links_keep(c->dirty_links, &stream_of(c, 0)->fresh);
+			dirty_links_keep(c->dirty_links, &stream_of(c, 0)->dirty);
 		c->due_ms = r == 0 ? now_ms : now_ms + (int64_t)c->config.flush_ms;
 	}
 	return r;
 }
 
-void clicks_chores(struct clicks *c)
+void clicks_maintain(struct clicks *c)
 {
 	int64_t now_ms = clock_mono_ms();
 	if (now_ms < c->due_ms)
 		return;
-	begin_telling(c);
-	tell(c, now_ms + SLICE_MS, false);
+	flush_begin(c);
+	flush(c, now_ms + SLICE_MS, false);
 }
 
 void clicks_finish(struct clicks *c)
 {
 	int64_t until_ms = clock_mono_ms() + FINISH_MS;
-	for (int round = 0; round < 2; round++) { /* what is under way, and what came since */
-		begin_telling(c);
-		if (tell(c, until_ms, true) <= 0)
+	for (int round = 0; round < 2; round++) { /* the flush under way, and one of the rest */
+		flush_begin(c);
+		if (flush(c, until_ms, true) <= 0)
 			return;
 	}
 }

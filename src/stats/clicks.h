@@ -1,14 +1,12 @@
 /*
- * Tells others the clicks of links, as they were committed to the sink: the counters after every batch; and,
- * for sinks that do not know themselves which totals have changed, the link store now and then, many links at
- * a time.
+ * Publishes click counts committed to the sink: to the counters after every batch; and to the link store from
+ * time to time, if the sink does not track which totals changed.
  *
- * The sink has the truth, and it is slow to tell it: it is asked for totals during a tenth of the time at
- * most. The counters want those of links that they do not know; links for which there is no time are shown as
- * the store knows them. The store is told what the sink says, or, when there is no time, the counters. It
- * gets totals, never differences, so that telling it twice changes nothing. Which links it has not heard of
- * since they were clicked is remembered here, and by the counters or in a file for whoever comes after a
- * crash.
+ * The sink has the exact totals but is slow, so it is queried during at most a tenth of the time. Counters
+ * need the totals of links that they do not know; until there is time for that, the API shows the store's
+ * total. The store gets the totals of the sink or, if there is no time, of the counters. It gets totals,
+ * never differences, so a flush may be repeated. Links that were clicked since their last flush ("dirty") are
+ * kept here, and in the counters or in a file, for the next process after a crash.
  *
  * Owned by the stats worker's thread.
  */
@@ -22,11 +20,11 @@
 struct clicks_config {
 	struct sink *sink;         /* these three outlive it */
 	struct counters *counters; /* NULL: none */
-	struct store *store;       /* NULL: others tell it */
-	uint64_t node;             /* under which the store adds them up */
-	uint64_t flush_ms;         /* how often the store is told */
+	struct store *store;       /* NULL: the sink's changed totals are flushed instead */
+	uint64_t node;             /* under which the store keeps the totals */
+	uint64_t flush_ms;         /* interval of flushes to the store */
 	const char
-	    *dirty_links; /* without counters: the file (untold.h); NULL: none. It outlives this, too */
+	    *dirty_links; /* without counters: the file (dirty_links.h); NULL: none. Outlives it, too */
 	struct metrics *metrics;
 };
 
@@ -35,14 +33,14 @@ struct clicks;
 int clicks_new(const struct clicks_config *config, struct clicks **ret);
 void clicks_free(struct clicks *c);
 
-/* Each time before the sink is given the batch; and once it has it. */
+/* Before each attempt to commit the batch; and once it is committed. */
 void clicks_announce(struct clicks *c, const struct sink_batch *b);
 void clicks_count(struct clicks *c, const struct sink_batch *b);
 
-/* With a store. Between two batches: tells it when it is time, or some of what is left of that. At the end:
- * all of it, for some seconds at most. What the store does not take is kept, and tried again. */
-void clicks_chores(struct clicks *c);
+/* With a store: flushes, or continues a flush, if it is due; between two batches. `finish` flushes everything
+ * at the end, for some seconds at most. Links that the store does not accept are retried. */
+void clicks_maintain(struct clicks *c);
 void clicks_finish(struct clicks *c);
 
-/* Without one: it was told. */
+/* Without a store: the sink's totals were flushed. */
 void clicks_trim(struct clicks *c);

@@ -77,8 +77,8 @@ void dead_letters_add(struct dead_letters *d, struct event_id id, const struct e
 	int fd = os_sys.open(d->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 	ssize_t n = fd >= 0 && !line.failed ? os_sys.write(fd, line.data, line.len) : -1;
 	if (n != (ssize_t)line.len)
-		log_error("stats", "an event that could not be processed (%s) could not be kept in %s: %s",
-		          reason, d->path, strerror(errno));
+		log_error("stats", "cannot write a dead letter: file=%s error=%s reason=%s", d->path,
+		          strerror(errno), reason);
 	if (fd >= 0)
 		os_sys.close(fd);
 }

@@ -1,6 +1,6 @@
 /*
- * Events that could not be processed, one JSON object a line, with the reason: for people to look at, and
- * nothing reads them back. The file is bounded: when it is full it is renamed to NAME.1, over the one before.
+ * Events that could not be processed, with the reason: one JSON object per line, for people to read. When the
+ * file is full, it is renamed to NAME.1, which replaces the previous one.
  */
 #pragma once
 
@@ -13,5 +13,5 @@ struct dead_letters;
 int dead_letters_new(const char *folder, struct dead_letters **ret, struct err *e);
 void dead_letters_free(struct dead_letters *d);
 
-/* Written at once. A letter that cannot be written is logged and counted all the same. */
+/* Writes at once. A failure is only logged. */
 void dead_letters_add(struct dead_letters *d, struct event_id id, const struct event *ev, const char *reason);

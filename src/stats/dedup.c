@@ -5,25 +5,26 @@
 struct dedup {
 	struct sink *sink;
 	struct seen *filter;
-	struct seen_batch batch; /* what the filter is asked about, and told */
-	struct advance *lanes;
-	size_t lane_cap;
-	size_t cap; /* of the four below */
+	struct seen_batch batch; /* for the filter */
+	struct advance *partitions;
+	size_t partition_cap;
+	size_t cap; /* of the next four, which have one entry per impression */
 	struct seen_item *items;
-	uint8_t *known;
-	struct sink_recall *asked;
+	uint8_t *known; /* flags KNOWN_… */
+	struct duplicate_query *queries;
 	struct sink_impression *impressions;
 	struct sink_note *notes;
 	size_t note_cap;
 };
 
-/* What is known of an impression, besides the verdict. */
-enum {
-	KNOWN_COUNTED = 1, /* this very event was counted before */
-	KNOWN_TAKEN = 2,   /* one with its fingerprint is kept; of the first */
-};
+/*
+ *	flag           set for                                       meaning
+ *	KNOWN_COUNTED  any impression                                this very event was counted before
+ *	KNOWN_TAKEN    the first impression with a fingerprint       one with this fingerprint stays
+ */
+enum { KNOWN_COUNTED = 1, KNOWN_TAKEN = 2 };
 
-_Static_assert((int)SEEN_FINGERPRINT_BYTES == (int)SINK_FINGERPRINT_BYTES, "they speak of the same");
+_Static_assert((int)SEEN_FINGERPRINT_BYTES == (int)SINK_FINGERPRINT_BYTES, "the same fingerprints");
 
 int dedup_new(struct sink *sink, struct seen *filter, struct dedup **ret)
 {
@@ -42,56 +43,56 @@ void dedup_free(struct dedup *d)
 		return;
 	free(d->items);
 	free(d->known);
-	free(d->lanes);
-	free(d->asked);
+	free(d->partitions);
+	free(d->queries);
 	free(d->impressions);
 	free(d->notes);
 	free(d);
 }
 
-/* They grow alike, so one number says for how many there is room. */
-static int make_room(struct dedup *d, const struct sink_batch *b, size_t lanes)
+/* The four arrays grow together, so they share one capacity. */
+static int make_room(struct dedup *d, const struct sink_batch *b, size_t partitions)
 {
-	size_t n = MAX(b->impression_count, 1), cap = d->cap, of_known = cap, of_asked = cap, of_kept = cap;
+	size_t n = MAX(b->impression_count, 1), cap = d->cap, of_known = cap, of_queries = cap, of_kept = cap;
 	if (!ARRAY_ROOM(d->items, cap, n) || !ARRAY_ROOM(d->known, of_known, n) ||
-	    !ARRAY_ROOM(d->asked, of_asked, n) || !ARRAY_ROOM(d->impressions, of_kept, n) ||
+	    !ARRAY_ROOM(d->queries, of_queries, n) || !ARRAY_ROOM(d->impressions, of_kept, n) ||
 	    !ARRAY_ROOM(d->notes, d->note_cap, b->note_count + n) ||
-	    !ARRAY_ROOM(d->lanes, d->lane_cap, MAX(lanes, 1)))
+	    !ARRAY_ROOM(d->partitions, d->partition_cap, MAX(partitions, 1)))
 		return ERR_NOMEM;
 	d->cap = cap;
 	return 0;
 }
 
-/* The sink is asked about those that the filter does not know. */
-static int ask_sink(struct dedup *d, size_t count)
+/* Asks the sink about impressions that the filter does not know. */
+static int query_sink(struct dedup *d, size_t count)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < count; i++) {
 		const struct seen_item *item = &d->items[i];
 		if (item->verdict != SEEN_UNKNOWN)
 			continue;
-		struct sink_recall *ask = &d->asked[n++];
-		*ask = (struct sink_recall){.event = item->event, .received_ms = item->received_ms};
-		memcpy(ask->fingerprint, item->fingerprint, SINK_FINGERPRINT_BYTES);
+		struct duplicate_query *q = &d->queries[n++];
+		*q = (struct duplicate_query){.event = item->event, .received_ms = item->received_ms};
+		memcpy(q->fingerprint, item->fingerprint, SINK_FINGERPRINT_BYTES);
 	}
-	int r = n > 0 ? d->sink->ops->recall(d->sink, d->asked, n) : 0;
+	int r = n > 0 ? d->sink->ops->find_duplicates(d->sink, d->queries, n) : 0;
 	if (r < 0)
 		return r;
 	for (size_t i = 0, k = 0; i < count; i++) {
 		struct seen_item *item = &d->items[i];
-		d->known[i] = item->verdict == SEEN_ITSELF ? KNOWN_COUNTED : 0;
+		d->known[i] = item->verdict == SEEN_REPLAY ? KNOWN_COUNTED : 0;
 		if (item->verdict != SEEN_UNKNOWN)
 			continue;
-		const struct sink_recall *reported = &d->asked[k++];
-		if (reported->is_itself)
-			d->known[i] = KNOWN_COUNTED; /* but the filter has to hear of it */
-		else if (reported->is_duplicate)
+		const struct duplicate_query *q = &d->queries[k++];
+		if (q->is_replay)
+			d->known[i] = KNOWN_COUNTED; /* the verdict stays, so that the filter records it */
+		else if (q->is_duplicate)
 			item->verdict = SEEN_DUPLICATE;
 	}
 	return 0;
 }
 
-/* Of those with the same fingerprint, what was counted stays; otherwise the first. */
+/* Of impressions with the same fingerprint, the counted one stays, or else the first. */
 static void choose(struct dedup *d, const struct sink_batch *b)
 {
 	for (size_t i = 0; i < b->impression_count; i++) {
@@ -110,7 +111,7 @@ static void choose(struct dedup *d, const struct sink_batch *b)
 	}
 }
 
-static void leave_out(struct dedup *d, struct sink_batch *b)
+static void remove_duplicates(struct dedup *d, struct sink_batch *b)
 {
 	size_t kept = 0, notes = b->note_count;
 	if (notes > 0)
@@ -131,44 +132,44 @@ static void leave_out(struct dedup *d, struct sink_batch *b)
 	b->note_count = notes;
 }
 
-int dedup_sift(struct dedup *d, struct sink_batch *b, const struct advance *lanes, size_t lane_count)
+int dedup_filter(struct dedup *d, struct sink_batch *b, const struct advance *partitions,
+                 size_t partition_count)
 {
-	d->batch.count = d->batch.lane_count = 0;
-	if (!d->sink->ops->recall)
+	d->batch.count = d->batch.partition_count = 0;
+	if (!d->sink->ops->find_duplicates)
 		return 0;
-	if (make_room(d, b, lane_count) < 0)
+	if (make_room(d, b, partition_count) < 0)
 		return ERR_NOMEM;
 	for (size_t i = 0; i < b->impression_count; i++) {
 		const struct sink_impression *from = &b->impressions[i];
 		d->items[i] = (struct seen_item){
-		    .event = from->event, .received_ms = from->received_ms, .lane = from->lane};
+		    .event = from->event, .received_ms = from->received_ms, .partition = from->partition};
 		memcpy(d->items[i].fingerprint, from->fingerprint, SEEN_FINGERPRINT_BYTES);
 	}
-	if (lane_count > 0)
-		memcpy(d->lanes, lanes, lane_count * sizeof(*lanes));
+	if (partition_count > 0)
+		memcpy(d->partitions, partitions, partition_count * sizeof(*partitions));
 	d->batch = (struct seen_batch){.items = d->items,
 	                               .count = b->impression_count,
 	                               .source = b->source,
-	                               .lanes = d->lanes,
-	                               .lane_count = lane_count,
+	                               .partitions = d->partitions,
+	                               .partition_count = partition_count,
 	                               .now_ms = b->now_ms};
 	if (d->filter)
-		d->filter->ops->ask(d->filter, &d->batch);
-	/* A process that was killed has not told the filter all that it had counted. */
-	for (size_t i = 0; i < b->impression_count; i++) {
+		d->filter->ops->check(d->filter, &d->batch);
+	/* A killed process may not have recorded all that it had counted. */
+	for (size_t i = 0; i < b->impression_count; i++)
 		if (b->impressions[i].in_doubt && d->items[i].verdict == SEEN_NEVER)
 			d->items[i].verdict = SEEN_UNKNOWN;
-	}
-	int r = ask_sink(d, b->impression_count);
+	int r = query_sink(d, b->impression_count);
 	if (r < 0)
 		return r;
 	choose(d, b);
-	leave_out(d, b);
+	remove_duplicates(d, b);
 	return 0;
 }
 
-void dedup_remember(struct dedup *d)
+void dedup_record(struct dedup *d)
 {
-	if (d->filter && d->batch.lane_count > 0)
-		d->filter->ops->mark(d->filter, &d->batch);
+	if (d->filter && d->batch.partition_count > 0)
+		d->filter->ops->record(d->filter, &d->batch);
 }

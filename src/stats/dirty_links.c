@@ -26,7 +26,9 @@ static void put_line(struct buf *to, uint64_t link)
 static void failed(struct dirty_links *u, const char *why)
 {
 	if (!u->failed)
-		log_warn("stats", "%s; if the process is killed now, the clicks of some links stay old", why);
+		log_warn("stats",
+		         "cannot record dirty links, some click totals stay old after a crash: error=%s",
+		         why);
 	u->failed = true;
 }
 
@@ -54,8 +56,9 @@ int dirty_links_open(const char *path, struct dirty_links **ret)
 	u->path = path;
 	int r = file_read(path, FILE_BYTES_MAX, &text, &e);
 	if (r < 0 && r != ERR_NOT_FOUND)
-		log_warn("stats", "%s; the clicks of some links may stay old", e.text);
-	/* A last line that was cut off has not been followed by its clicks. */
+		log_warn("stats", "cannot read dirty links, some click totals may stay old: error=%s",
+		         e.text);
+	/* The clicks of a truncated last line are not in the sink. */
 	for (size_t at = 0; r == 0 && at + LINE_BYTES <= text.len; at += LINE_BYTES) {
 		unsigned long long link;
 		char line[LINE_BYTES];
@@ -102,7 +105,7 @@ void dirty_links_save(struct dirty_links *u)
 	bool is_whole = n == (ssize_t)u->lines.len;
 	buf_release(&u->lines);
 	if (!is_whole)
-		rewrite(u); /* no line may follow half of one */
+		rewrite(u); /* no line may follow a truncated one */
 }
 
 void dirty_links_keep(struct dirty_links *u, const struct link_set *left)

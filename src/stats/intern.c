@@ -8,87 +8,87 @@
 
 enum { SLOTS = 2 * INTERN_MAX, HOST_BYTES_MAX = 253 };
 
-int intern_init(struct intern *w, struct agents *agents)
+int intern_init(struct intern *t, struct agents *agents)
 {
-	*w = (struct intern){.agents = agents, .agent_ns_left = INT64_MAX};
-	w->list = calloc(INTERN_MAX, sizeof(*w->list));
-	w->slots = calloc(SLOTS, sizeof(*w->slots));
-	randombytes_buf(&w->seed, sizeof(w->seed));
-	return w->list && w->slots ? 0 : ERR_NOMEM;
+	*t = (struct intern){.agents = agents, .agent_ns_left = INT64_MAX};
+	t->list = calloc(INTERN_MAX, sizeof(*t->list));
+	t->slots = calloc(SLOTS, sizeof(*t->slots));
+	randombytes_buf(&t->seed, sizeof(t->seed));
+	return t->list && t->slots ? 0 : ERR_NOMEM;
 }
 
-void intern_release(struct intern *w)
+void intern_release(struct intern *t)
 {
-	arena_release(&w->arena);
-	free(w->list);
-	free(w->slots);
-	*w = (struct intern){0};
+	arena_release(&t->arena);
+	free(t->list);
+	free(t->slots);
+	*t = (struct intern){0};
 }
 
-void intern_reset(struct intern *w)
+void intern_reset(struct intern *t)
 {
-	arena_release(&w->arena);
-	memset(w->slots, 0, SLOTS * sizeof(*w->slots));
-	memset(w->list, 0, (w->count + 1) * sizeof(*w->list));
-	w->count = 0;
-	w->bytes = 0;
+	arena_release(&t->arena);
+	memset(t->slots, 0, SLOTS * sizeof(*t->slots));
+	memset(t->list, 0, (t->count + 1) * sizeof(*t->list));
+	t->count = 0;
+	t->bytes = 0;
 }
 
-void intern_allow(struct intern *w, int64_t agent_ns)
+void intern_allow(struct intern *t, int64_t agent_ns)
 {
-	w->agent_ns_left = agent_ns;
+	t->agent_ns_left = agent_ns;
 }
 
-/* A batch adds what it adds; so this leaves room for one. */
-bool intern_is_full(const struct intern *w)
+/* Leaves room for the texts of one batch. */
+bool intern_is_full(const struct intern *t)
 {
-	return w->count > INTERN_MAX / 2 || w->bytes > INTERN_BYTES_MAX / 2;
+	return t->count > INTERN_MAX / 2 || t->bytes > INTERN_BYTES_MAX / 2;
 }
 
-uint32_t intern_add(struct intern *w, struct str text)
+uint32_t intern_add(struct intern *t, struct str text)
 {
 	if (text.len == 0)
 		return INTERN_NONE;
-	uint64_t hash = hash_str(text, w->seed);
+	uint64_t hash = hash_str(text, t->seed);
 	size_t i = hash % SLOTS;
-	for (; w->slots[i] != 0; i = (i + 1) % SLOTS) {
-		const struct interned *found = &w->list[w->slots[i]];
+	for (; t->slots[i] != 0; i = (i + 1) % SLOTS) {
+		const struct interned *found = &t->list[t->slots[i]];
 		if (found->hash == hash && str_eq(found->text, text))
-			return w->slots[i];
+			return t->slots[i];
 	}
-	if (w->count + 1 >= INTERN_MAX || w->bytes + text.len > INTERN_BYTES_MAX)
+	if (t->count + 1 >= INTERN_MAX || t->bytes + text.len > INTERN_BYTES_MAX)
 		return INTERN_NONE;
-	struct str kept = arena_str(&w->arena, text);
+	struct str kept = arena_str(&t->arena, text);
 	if (!kept.ptr)
 		return INTERN_NONE;
-	w->bytes += text.len;
-	w->slots[i] = ++w->count;
-	w->list[w->count] = (struct interned){.text = kept, .hash = hash};
-	return w->count;
+	t->bytes += text.len;
+	t->slots[i] = ++t->count;
+	t->list[t->count] = (struct interned){.text = kept, .hash = hash};
+	return t->count;
 }
 
-const struct interned *intern_agent(struct intern *w, uint32_t number)
+const struct interned *intern_agent(struct intern *t, uint32_t number)
 {
-	struct interned *word = &w->list[number]; /* the one of INTERN_NONE stands for a missing agent */
-	if (LIKELY(word->agent_known))
-		return word;
+	struct interned *entry = &t->list[number]; /* INTERN_NONE: the missing user agent */
+	if (LIKELY(entry->agent_known))
+		return entry;
 	struct agent_info info = {.browser = STR("Other"), .os = STR("Other"), .device = STR("Other")};
-	bool in_time = w->agent_ns_left > 0 || number == INTERN_NONE;
+	bool in_time = t->agent_ns_left > 0 || number == INTERN_NONE;
 	if (in_time) {
-		agents_load(w->agents); /* which is nobody's fault in this batch */
+		agents_load(t->agents); /* not counted against this batch */
 		int64_t start_ns = clock_thread_ns();
-		agents_find(w->agents, word->text, &info);
-		w->agent_ns_left -= clock_thread_ns() - start_ns;
+		agents_find(t->agents, entry->text, &info);
+		t->agent_ns_left -= clock_thread_ns() - start_ns;
 	}
-	word->browser = intern_add(w, info.browser);
-	word->os = intern_add(w, info.os);
-	word->device = intern_add(w, info.device);
-	word->bot = intern_add(w, info.bot);
-	word->agent_known = in_time;
-	return word;
+	entry->browser = intern_add(t, info.browser);
+	entry->os = intern_add(t, info.os);
+	entry->device = intern_add(t, info.device);
+	entry->bot = intern_add(t, info.bot);
+	entry->agent_known = in_time;
+	return entry;
 }
 
-/* "https://user@Host.example:8080/path" has the host "host.example". Anything else than http has none. */
+/* The host of "https://user@Host.example:8080/path" is "host.example". Other schemes have none. */
 static struct str host_of(struct str url, char out[HOST_BYTES_MAX])
 {
 	struct str rest = url;
@@ -121,17 +121,17 @@ static struct str host_of(struct str url, char out[HOST_BYTES_MAX])
 	return str_n(out, host.len);
 }
 
-uint32_t intern_host(struct intern *w, uint32_t number)
+uint32_t intern_host(struct intern *t, uint32_t number)
 {
 	if (number == INTERN_NONE)
 		return INTERN_NONE;
 	char host[HOST_BYTES_MAX];
-	struct interned *word = &w->list[number];
-	if (!word->host_known) {
-		word->host = intern_add(w, host_of(word->text, host));
-		word->host_known = true;
+	struct interned *entry = &t->list[number];
+	if (!entry->host_known) {
+		entry->host = intern_add(t, host_of(entry->text, host));
+		entry->host_known = true;
 	}
-	return word->host;
+	return entry->host;
 }
 
 static bool is_letter(char c)
@@ -139,21 +139,21 @@ static bool is_letter(char c)
 	return ascii_lower(c) >= 'a' && ascii_lower(c) <= 'z';
 }
 
-uint32_t intern_language(struct intern *w, uint32_t number)
+uint32_t intern_language(struct intern *t, uint32_t number)
 {
 	if (number == INTERN_NONE)
 		return INTERN_NONE;
-	struct interned *word = &w->list[number];
-	if (!word->language_known) {
+	struct interned *entry = &t->list[number];
+	if (!entry->language_known) {
 		char primary[3];
 		size_t len = 0;
-		while (len < word->text.len && len < sizeof(primary) && is_letter(word->text.ptr[len])) {
-			primary[len] = ascii_lower(word->text.ptr[len]);
+		while (len < entry->text.len && len < sizeof(primary) && is_letter(entry->text.ptr[len])) {
+			primary[len] = ascii_lower(entry->text.ptr[len]);
 			len++;
 		}
-		bool ends = len == word->text.len || word->text.ptr[len] == '-';
-		word->language = len >= 2 && ends ? intern_add(w, str_n(primary, len)) : INTERN_NONE;
-		word->language_known = true;
+		bool ends = len == entry->text.len || entry->text.ptr[len] == '-';
+		entry->language = len >= 2 && ends ? intern_add(t, str_n(primary, len)) : INTERN_NONE;
+		entry->language_known = true;
 	}
-	return word->language;
+	return entry->language;
 }

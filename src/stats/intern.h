@@ -1,7 +1,6 @@
 /*
- * Texts that came with visits, and what was made of them: each is looked at once, however often it is
- * mentioned. Bounded: when there are too many, all are forgotten (intern_reset), and numbers given out before
- * mean nothing any more.
+ * Interns the texts of visits, and caches what they were parsed into: each distinct text is parsed once. The
+ * table is bounded: when it is full, it is emptied (intern_reset), which invalidates all ids.
  *
  * Owned by the stats worker's thread.
  */
@@ -16,7 +15,7 @@ struct interned {
 	struct str text;
 	uint64_t hash;
 
-	/* as a user agent; 0: not asked yet */
+	/* as a user agent */
 	bool agent_known;
 	uint32_t browser, os, device, bot;
 
@@ -24,7 +23,7 @@ struct interned {
 	bool host_known, language_known;
 	uint32_t host, language;
 
-	/* the batch's own: its number there, when `stamp` is that batch's */
+	/* its index in the batch with this stamp */
 	uint32_t stamp;
 	uint32_t text_index;
 };
@@ -32,7 +31,7 @@ struct interned {
 struct intern {
 	struct agents *agents;
 	uint64_t seed;
-	struct interned *list; /* from 1 on; INTERN_MAX of them */
+	struct interned *list; /* INTERN_MAX of them, from 1 on */
 	uint32_t count;
 	uint32_t *slots;
 	struct arena arena;
@@ -40,30 +39,30 @@ struct intern {
 	int64_t agent_ns_left; /* see intern_allow */
 };
 
-int intern_init(struct intern *w, struct agents *agents);
-void intern_release(struct intern *w);
-void intern_reset(struct intern *w);
-bool intern_is_full(const struct intern *w); /* time for a reset, between two batches */
+int intern_init(struct intern *t, struct agents *agents);
+void intern_release(struct intern *t);
+void intern_reset(struct intern *t);
+bool intern_is_full(const struct intern *t); /* a reset is due between two batches */
 
-/* The number of a text: INTERN_NONE for an empty one, and when memory ran out. */
-uint32_t intern_add(struct intern *w, struct str text);
+/* The id of a text; INTERN_NONE if it is empty, or memory ran out. */
+uint32_t intern_add(struct intern *t, struct str text);
 
-static inline struct interned *intern_at(struct intern *w, uint32_t number)
+static inline struct interned *intern_at(struct intern *t, uint32_t number)
 {
-	return &w->list[number];
+	return &t->list[number];
 }
-static inline struct str intern_text(const struct intern *w, uint32_t number)
+static inline struct str intern_text(const struct intern *t, uint32_t number)
 {
-	return number == INTERN_NONE ? STR_NULL : w->list[number].text;
+	return number == INTERN_NONE ? STR_NULL : t->list[number].text;
 }
 
-/* Time for looking at new user agents. When it is used up they are "Other", until there is more: a flood of
- * made-up agents must not hold up everybody's statistics. */
-void intern_allow(struct intern *w, int64_t agent_ns);
+/* Sets the CPU time for classifying new user agents. When it is used up, they are "Other" until there is
+ * more: a flood of made-up user agents must not delay the statistics. */
+void intern_allow(struct intern *t, int64_t agent_ns);
 
-/* What a text is as a user agent: sets the word's browser, os, device and bot. Also for INTERN_NONE. */
-const struct interned *intern_agent(struct intern *w, uint32_t number);
+/* Parses a text as a user agent: sets browser, os, device and bot. Also for INTERN_NONE. */
+const struct interned *intern_agent(struct intern *t, uint32_t number);
 
-/* The host of a referrer, and the language of a preference ("en" of "en-US"); INTERN_NONE when it is none. */
-uint32_t intern_host(struct intern *w, uint32_t number);
-uint32_t intern_language(struct intern *w, uint32_t number);
+/* The host of a referrer, and the language of a preference ("en" of "en-US"); INTERN_NONE: not one. */
+uint32_t intern_host(struct intern *t, uint32_t number);
+uint32_t intern_language(struct intern *t, uint32_t number);

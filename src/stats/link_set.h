@@ -1,4 +1,4 @@
-/* A set of links with a number of clicks for each, in the order in which they came. Zeroed is empty. */
+/* A set of links with a number of clicks each, in the order of insertion. Zero-initialised it is empty. */
 #pragma once
 
 #include "counters/counters.h"
@@ -10,9 +10,9 @@ struct link_set {
 	uint64_t seed;
 };
 
-/* Adds clicks to the link's; one that is not there is put in. ERR_NOMEM: nothing happened. */
+/* Adds clicks to a link, inserting it if needed. ERR_NOMEM: nothing happened. */
 int link_set_add(struct link_set *s, uint64_t link, uint64_t clicks);
 
-/* Empties it, keeping its memory; or giving it back. */
+/* Both empty it; `release` frees its memory. */
 void link_set_reset(struct link_set *s);
 void link_set_release(struct link_set *s);

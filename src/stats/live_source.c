@@ -18,71 +18,71 @@ struct live_source {
 
 static void live_source_begin(void *ctx)
 {
-	struct live_source *h = ctx;
-	h->is_watched = h->config.is_watched(h->config.ctx);
-	if (h->is_watched)
-		batch_begin(h->batch, clock_real_ms());
+	struct live_source *s = ctx;
+	s->is_watched = s->config.is_watched(s->config.ctx);
+	if (s->is_watched)
+		batch_begin(s->batch, clock_real_ms());
 }
 
-/* What has no room is not told. */
+/* Events that do not fit are not shown. */
 static void live_source_event(void *ctx, const struct queue_event *ev)
 {
-	struct live_source *h = ctx;
-	if (h->is_watched && !batch_is_full(h->batch))
-		(void)batch_add(h->batch, NULL, ev);
+	struct live_source *s = ctx;
+	if (s->is_watched && !batch_is_full(s->batch))
+		(void)batch_add(s->batch, NULL, ev);
 }
 
 static void live_source_delivered(void *ctx)
 {
-	struct live_source *h = ctx;
-	if (!h->is_watched)
+	struct live_source *s = ctx;
+	if (!s->is_watched)
 		return;
-	struct stats_news news = {.batch = batch_result(h->batch)};
-	news.recent = batch_recent(h->batch, &news.recent_count);
-	h->config.publish(h->config.ctx, &news);
+	struct live_batch live = {.batch = batch_result(s->batch)};
+	live.recent = batch_recent(s->batch, &live.recent_count);
+	s->config.publish(s->config.ctx, &live);
 }
 
 int live_source_new(const struct live_source_config *config, struct live_source **ret, struct err *e)
 {
-	struct live_source *h = calloc(1, sizeof(*h));
-	if (!h)
+	struct live_source *s = calloc(1, sizeof(*s));
+	if (!s)
 		return err_set(e, ERR_NOMEM, "out of memory for the live feed");
-	h->config = *config;
-	h->watch = (struct forwarder_watch){live_source_begin, live_source_event, live_source_delivered, h};
-	int r = agents_new(AGENTS_MAX, &h->agents, e);
+	s->config = *config;
+	s->watch = (struct forwarder_watch){live_source_begin, live_source_event, live_source_delivered, s};
+	int r = agents_new(AGENTS_MAX, &s->agents, e);
 	if (r == 0 && config->settings->places[0])
-		r = places_open(config->settings->places, &h->places, e);
+		r = places_open(config->settings->places, &s->places, e);
 	if (r == 0) {
 		const struct batch_config batch = {
 		    .events_max = EVENTS_MAX,
 		    .dedup_key = config->settings->dedup_key,
 		    .seen_ms = config->seen_ms,
-		    .agents = h->agents,
-		    .places = h->places,
+		    .agents = s->agents,
+		    .places = s->places,
 		};
-		r = batch_new(&batch, &h->batch);
+		r = batch_new(&batch, &s->batch);
 		if (r < 0)
 			err_set(e, r, "out of memory for the live feed");
 	}
 	if (r < 0) {
-		live_source_free(h);
+		live_source_free(s);
 		return r;
 	}
-	*ret = h;
+	*ret = s;
 	return 0;
 }
 
-void live_source_free(struct live_source *h)
+void live_source_free(struct live_source *s)
 {
-	if (!h)
+	if (!s)
 		return;
-	batch_free(h->batch);
-	places_close(h->places);
-	agents_free(h->agents);
-	free(h);
+	batch_free(s->batch);
+	places_close(s->places);
+	agents_free(s->agents);
+	free(s);
 }
 
-const struct forwarder_watch *live_source_watch(const struct live_source *h)
+const struct forwarder_watch *live_source_watch(const struct live_source *s)
 {
-	return &h->watch;
+	return &s->watch;
 }

@@ -1,10 +1,11 @@
 /*
- * The library checks every offset against the bounds of the file. What it then finds is checked here: a
- * damaged file may say that a city is a number or a row of control characters.
+ * The library checks offsets against the bounds of the file. Values are checked here: in a damaged file a
+ * city may be a number, or control characters.
  */
 #include "stats/place.h"
 
 #include "base/utf8.h"
+#include "event/format.h"
 
 #include <errno.h>
 #include <maxminddb.h>
@@ -16,7 +17,7 @@ struct places {
 	MMDB_s db;
 };
 
-/* Where the fields are: MaxMind's layout first, then the flat one of other vendors. */
+/* Paths of the fields: MaxMind's layout first, then the flat one of other vendors. */
 static const char *const country_paths[][5] = {
     {"country", "iso_code"}, {"country_code"}, {"country"}, {NULL}};
 static const char *const region_paths[][5] = {{"subdivisions", "0", "names", "en"}, {"region"}, {NULL}};
@@ -27,11 +28,11 @@ static int open_failed(const char *path, int status, struct err *e)
 	int why = errno;
 	if (status == MMDB_FILE_OPEN_ERROR)
 		return err_set(e, why == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE,
-		               "cannot open the places file %s: %s", path, strerror(why));
+		               "worker.places: cannot open %s (%s)", path, strerror(why));
 	if (status == MMDB_OUT_OF_MEMORY_ERROR)
 		return err_set(e, ERR_NOMEM, "out of memory for %s", path);
 	return err_set(e, ERR_CORRUPT,
-	               "%s is not a MaxMind DB file, or it is damaged (%s); download it again", path,
+	               "worker.places: %s is not a MaxMind DB file, or damaged (%s); download it again", path,
 	               MMDB_strerror(status));
 }
 
@@ -65,10 +66,10 @@ static bool is_name(struct str s)
 
 static bool is_country(struct str s)
 {
-	return s.len == 2 && s.ptr[0] >= 'A' && s.ptr[0] <= 'Z' && s.ptr[1] >= 'A' && s.ptr[1] <= 'Z';
+	return s.len == 2 && event_country_is_valid(s.ptr);
 }
 
-/* The text at the first of the paths that leads to a good one. */
+/* The first text at one of the paths that is valid. */
 static struct str entry_text(MMDB_entry_s *entry, const char *const (*paths)[5], bool (*is_good)(struct str))
 {
 	for (; paths[0][0]; paths++) {
@@ -83,9 +84,9 @@ static struct str entry_text(MMDB_entry_s *entry, const char *const (*paths)[5],
 	return STR_NULL;
 }
 
-void places_find(const struct places *p, int family, const uint8_t *address, struct place *ret)
+void places_find(const struct places *p, int family, const uint8_t *address, struct place_info *ret)
 {
-	*ret = (struct place){0};
+	*ret = (struct place_info){0};
 	union {
 		struct sockaddr any;
 		struct sockaddr_in v4;

@@ -1,16 +1,16 @@
 /*
- * A regular expression is read once, part by part. Of a part we know either all texts that it can
- * match (as long as they are few, and in lower case), or words of which every match contains one. Parts in a
- * row multiply their texts while these stay few ("Black[bB]erry" is one word, "UC? ?Browser" is four);
- * alternatives add them up. Whatever may be absent, or is not understood, adds nothing.
+ * Parses a regular expression once, part by part. A part is known either by all texts that it can match
+ * (while they are few, in lower case), or by sets of words of which every match contains one. Consecutive
+ * parts multiply their texts while these stay few ("Black[bB]erry" is one, "UC? ?Browser" is four).
+ * Alternatives add them up. Optional parts, and parts that are not understood, add nothing.
  */
 #include "stats/required_literals.h"
 
 enum {
-	TEXTS_MAX = 128,     /* texts of a part beyond which it is no longer known by its texts */
-	CLASS_CHARS_MAX = 4, /* of a [class] that still counts as alternatives */
-	WORD_BYTES_MIN = 2,  /* shorter ones are in every text */
-	DEPTH_MAX = 32,      /* of groups in groups */
+	TEXTS_MAX = 128,     /* a part with more texts is no longer known by its texts */
+	CLASS_CHARS_MAX = 4, /* a [class] with more is unknown */
+	WORD_BYTES_MIN = 2,  /* shorter words are in nearly every text */
+	DEPTH_MAX = 32,      /* of nested groups */
 };
 
 struct reader {
@@ -20,7 +20,7 @@ struct reader {
 	unsigned depth;
 	unsigned groups;
 	bool names_fixed; /* group 1 is known by its texts */
-	bool lost;        /* met something that is not understood: no promises */
+	bool lost;        /* found something that is not understood: nothing is required */
 	bool failed;      /* memory ran out */
 };
 
@@ -28,14 +28,14 @@ struct reader {
 struct part {
 	bool exact;
 	struct required_literal *texts; /* exact: all that it can match */
-	struct agent_need *needs;       /* otherwise: what every match contains */
+	struct literal_set *needs;      /* otherwise: what every match contains */
 };
 
 static const struct part unknown = {0};
 
 static struct part read_alternatives(struct reader *r);
 
-/* Gives up: every loop ends because the expression seems to have ended. */
+/* Gives up: moves to the end, so that every loop ends. */
 static struct part reader_lose(struct reader *r)
 {
 	r->lost = true;
@@ -94,10 +94,9 @@ static struct required_literal *words_product(struct reader *r, const struct req
                                               const struct required_literal *b)
 {
 	struct required_literal *all = NULL;
-	for (; a; a = a->next) {
+	for (; a; a = a->next)
 		for (const struct required_literal *w = b; w; w = w->next)
 			all = words_add(r, all, a->text, w->text);
-	}
 	return all;
 }
 
@@ -106,34 +105,33 @@ static struct part part_exact(struct reader *r, struct str text)
 	return (struct part){.exact = true, .texts = words_add(r, NULL, text, STR(""))};
 }
 
-/* `needs` and one more, unless its words are too short to tell anything. */
-static struct agent_need *needs_add(struct reader *r, struct agent_need *needs,
-                                    struct required_literal *words)
+/* `needs` and one more set, unless its words are too short. */
+static struct literal_set *needs_add(struct reader *r, struct literal_set *needs,
+                                     struct required_literal *words)
 {
 	if (words_shortest(words) < WORD_BYTES_MIN)
 		return needs;
-	struct agent_need *n = arena_alloc(r->mem, sizeof(*n));
+	struct literal_set *n = arena_alloc(r->mem, sizeof(*n));
 	if (!n) {
 		r->failed = true;
 		return needs;
 	}
-	*n = (struct agent_need){.next = needs, .words = words};
+	*n = (struct literal_set){.next = needs, .words = words};
 	return n;
 }
 
-static struct agent_need *part_needs(struct reader *r, const struct part *p)
+static struct literal_set *part_needs(struct reader *r, const struct part *p)
 {
 	return p->exact ? needs_add(r, NULL, p->texts) : p->needs;
 }
 
-/* The words of the need that most texts fail to meet: the one with the longest words, as a guess. */
+/* The words of the most selective set: a guess, the one with the longest words. */
 static struct required_literal *part_words(struct reader *r, const struct part *p)
 {
 	struct required_literal *best = NULL;
-	for (struct agent_need *n = part_needs(r, p); n; n = n->next) {
+	for (struct literal_set *n = part_needs(r, p); n; n = n->next)
 		if (words_shortest(n->words) > words_shortest(best))
 			best = n->words;
-	}
 	return best;
 }
 
@@ -161,7 +159,7 @@ static unsigned read_number(const char **at, const char *end)
 	return n;
 }
 
-/* "{2}", "{2,}", "{2,5}" behind `at`; anything else is text, and left alone. */
+/* "{2}", "{2,}" or "{2,5}" at r->at; anything else is text. */
 static bool read_braces(struct reader *r, unsigned *min, unsigned *max)
 {
 	const char *at = r->at + 1;
@@ -338,8 +336,8 @@ static bool read_text(struct reader *r, struct part *ret)
 
 static struct part read_sequence(struct reader *r)
 {
-	struct part whole = part_exact(
-	    r, STR("")); /* `texts` are those of the parts since the last inexact one */
+	/* `texts` are those of the parts since the last inexact one. */
+	struct part whole = part_exact(r, STR(""));
 	while (r->at < r->end && *r->at != '|' && *r->at != ')') {
 		struct part next;
 		if (!read_text(r, &next))
@@ -351,7 +349,7 @@ static struct part read_sequence(struct reader *r)
 		whole.exact = false;
 		whole.needs = needs_add(r, whole.needs, whole.texts);
 		whole.texts = next.exact ? next.texts : part_exact(r, STR("")).texts;
-		for (const struct agent_need *n = next.exact ? NULL : next.needs; n; n = n->next)
+		for (const struct literal_set *n = next.exact ? NULL : next.needs; n; n = n->next)
 			whole.needs = needs_add(r, whole.needs, n->words);
 	}
 	if (!whole.exact)
@@ -370,12 +368,12 @@ static struct part read_alternatives(struct reader *r)
 	return all;
 }
 
-int required_literals_find(struct arena *mem, struct str regex, struct agent_need **ret,
+int required_literals_find(struct arena *mem, struct str regex, struct literal_set **ret,
                            bool *ret_names_fixed)
 {
 	struct reader r = {.mem = mem, .at = regex.ptr, .end = regex.ptr + regex.len};
 	struct part whole = read_alternatives(&r);
-	struct agent_need *needs = part_needs(&r, &whole);
+	struct literal_set *needs = part_needs(&r, &whole);
 	if (r.failed)
 		return ERR_NOMEM;
 	if (r.at < r.end)

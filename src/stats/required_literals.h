@@ -1,4 +1,4 @@
-/* What a text must contain, in lower case, for a regular expression to match it. */
+/* The literals that a text must contain, in lower case, for a regular expression to match it. */
 #pragma once
 
 #include "base/arena.h"
@@ -9,12 +9,12 @@ struct required_literal {
 	struct str text;
 };
 
-struct agent_need { /* one of its words must be there */
-	struct agent_need *next;
+struct literal_set { /* at least one of its words is required */
+	struct literal_set *next;
 	struct required_literal *words;
 };
 
-/* All needs must be met, so none (NULL) promises nothing. What is not understood is not promised;
- * `regex` must be one that PCRE accepts. Everything is in `mem`. ERR_NOMEM. */
-int required_literals_find(struct arena *mem, struct str regex, struct agent_need **ret,
+/* A list of sets, all of which are required; NULL: nothing is. Constructs that are not understood add
+ * nothing. `regex` must be valid for PCRE. All memory is from `mem`. ERR_NOMEM. */
+int required_literals_find(struct arena *mem, struct str regex, struct literal_set **ret,
                            bool *ret_names_fixed);

@@ -13,10 +13,9 @@
 enum {
 	AGENTS_MAX = 16384,
 	RETENTION_EVERY_MS = 10000,
-	RETENTION_MS = 50, /* at a time: clicks should show within a second */
-	IDLE_COMMIT_MS = 30 * 60 *
-	                 1000, /* the sink drops what is past its time by the time of the last commit */
-	TOTALS_MS = 1000,      /* likewise; what is left is flushed the next time */
+	RETENTION_MS = 50,               /* at a time: clicks should show within a second */
+	IDLE_COMMIT_MS = 30 * 60 * 1000, /* retention depends on the time of the last commit */
+	TOTALS_MS = 1000,                /* at a time; the rest is flushed the next time */
 	TOTALS_MAX = STORE_COUNTS_MAX,
 };
 
@@ -45,16 +44,17 @@ const size_t stats_row_count = ARRAY_LEN(stats_rows);
 
 struct stats_worker {
 	struct stats_worker_config config;
-	struct pump *pump;
+	struct queue_consumer *consumer;
 	struct metrics *metrics;
 	struct agents *agents;
 	struct places *places;
 	struct dead_letters *dead_letters;
 	struct batch *batch;
 	struct dedup *dedup;
-	struct sink_batch sifted; /* of the batch: what is committed, however often that is tried */
-	bool is_sifted;
-	struct clicks *clicks;                   /* NULL: nobody needs them but the sink */
+	struct sink_batch
+	    filtered; /* the batch without duplicates: the same for every attempt to commit it */
+	bool is_filtered;
+	struct clicks *clicks;                   /* NULL: only the sink needs them */
 	int64_t totals_due_ms, retention_due_ms; /* monotonic */
 };
 
@@ -64,7 +64,7 @@ static void worker_begin(void *ctx)
 {
 	struct stats_worker *w = ctx;
 	batch_begin(w->batch, clock_real_ms());
-	w->is_sifted = false;
+	w->is_filtered = false;
 }
 
 static bool worker_is_full(void *ctx)
@@ -79,16 +79,17 @@ static int worker_add(void *ctx, struct queue *queue, const struct queue_event *
 	return batch_add(w->batch, queue, ev);
 }
 
-static int sift(struct stats_worker *w)
+static int filter(struct stats_worker *w)
 {
-	if (w->is_sifted)
+	if (w->is_filtered)
 		return 0;
-	w->sifted = *batch_result(w->batch);
-	w->sifted.source = w->config.queue->ops->source(w->config.queue);
-	const struct advance *lanes;
-	size_t lane_count = w->config.queue->ops->lanes(w->config.queue, &lanes);
-	int r = dedup_sift(w->dedup, &w->sifted, lanes, lane_count);
-	w->is_sifted = r == 0;
+	struct queue *q = w->config.queue;
+	w->filtered = *batch_result(w->batch);
+	w->filtered.source = q->ops->source(q);
+	const struct advance *partitions;
+	size_t partition_count = q->ops->partition_advances(q, &partitions);
+	int r = dedup_filter(w->dedup, &w->filtered, partitions, partition_count);
+	w->is_filtered = r == 0;
 	return r;
 }
 
@@ -96,26 +97,26 @@ static int worker_commit(void *ctx, const struct advance *advances, size_t count
 {
 	struct stats_worker *w = ctx;
 	struct sink *sink = w->config.sink;
-	struct sink_batch *b = &w->sifted;
+	struct sink_batch *b = &w->filtered;
 	uint64_t duplicates = 0;
 	int64_t start_ns = clock_mono_ns();
-	int r = sift(w);
+	int r = filter(w);
 	b->advances = advances;
 	b->advance_count = count;
 	if (r == 0 && w->clicks)
 		clicks_announce(w->clicks, b);
-	failpoint("worker-sifted");
+	failpoint("worker-filtered");
 	if (r == 0)
 		r = sink->ops->commit(sink, b, &duplicates);
 	if (r < 0) {
 		metric_add(&w->metrics->stats_failures, 1);
 		return r;
 	}
-	failpoint("worker-saved");
-	dedup_remember(w->dedup);
+	failpoint("worker-committed");
+	dedup_record(w->dedup);
 	if (w->clicks)
 		clicks_count(w->clicks, b);
-	failpoint("worker-marked");
+	failpoint("worker-recorded");
 	histogram_record(&w->metrics->stats_commit_us, (uint64_t)(clock_mono_ns() - start_ns) / 1000);
 	struct metrics *m = w->metrics;
 	metric_add(&m->stats_batches, 1);
@@ -123,16 +124,16 @@ static int worker_commit(void *ctx, const struct advance *advances, size_t count
 	metric_add(&m->stats_impressions, b->impression_count - duplicates);
 	metric_add(&m->stats_duplicates, b->tally.duplicates + duplicates);
 	metric_add(&m->stats_unusable, b->tally.unusable_clicks + b->tally.unusable_impressions);
-	struct stats_news news = {.batch = b, .duplicates = duplicates};
-	news.recent = batch_recent(w->batch, &news.recent_count);
+	struct live_batch live = {.batch = b, .duplicates = duplicates};
+	live.recent = batch_recent(w->batch, &live.recent_count);
 	if (w->config.publish)
-		w->config.publish(w->config.ctx, &news);
+		w->config.publish(w->config.ctx, &live);
 	return 0;
 }
 
-/* Chores */
+/* Maintenance */
 
-/* How often the store is told the totals. */
+/* The interval of flushes to the store. */
 static uint64_t totals_ms(const struct stats_worker_config *c)
 {
 	return c->counters ? c->settings->flush_ms : c->settings->totals_ms;
@@ -156,10 +157,9 @@ static void totals_flush(struct stats_worker *w, int64_t until_ms)
 		if (r == 0)
 			r = sink->ops->totals_flushed(sink, totals, n);
 		if (r < 0) {
-			log_warn(
-			    "stats",
-			    "click totals could not be written to the link store (%s); tried again later",
-			    err_name(r));
+			log_warn("stats",
+			         "cannot flush click totals to the link store, retrying later: error=%s",
+			         err_name(r));
 			return;
 		}
 		metric_add(&w->metrics->counters_updates, n);
@@ -168,7 +168,7 @@ static void totals_flush(struct stats_worker *w, int64_t until_ms)
 	}
 }
 
-/* Only when nothing old waits to be read: the sink forgets what it has seen by the times it knows. */
+/* Only when the queue is read to its end: the sink forgets fingerprints by the times it has seen. */
 static void retention(struct stats_worker *w)
 {
 	int64_t until_ms = clock_mono_ms() + RETENTION_MS;
@@ -177,17 +177,17 @@ static void retention(struct stats_worker *w)
 		r = w->config.sink->ops->retention(w->config.sink, clock_real_ms());
 	} while (r > 0 && clock_mono_ms() < until_ms);
 	if (r < 0)
-		log_warn("stats", "old statistics could not be folded (%s); tried again later", err_name(r));
+		log_warn("stats", "retention of statistics failed, retrying later: error=%s", err_name(r));
 	if (r <= 0)
 		w->retention_due_ms = clock_mono_ms() + RETENTION_EVERY_MS;
 }
 
-static void worker_chores(void *ctx, bool caught_up)
+static void worker_maintain(void *ctx, bool caught_up)
 {
 	struct stats_worker *w = ctx;
 	int64_t now_ms = clock_mono_ms();
 	if (!w->config.sink->ops->totals) {
-		clicks_chores(w->clicks);
+		clicks_maintain(w->clicks);
 	} else if (now_ms >= w->totals_due_ms) {
 		totals_flush(w, now_ms + TOTALS_MS);
 		if (w->clicks)
@@ -207,12 +207,12 @@ static void worker_finish(void *ctx)
 		totals_flush(w, clock_mono_ms() + TOTALS_MS);
 }
 
-static const struct pump_consumer consumer = {
+static const struct batch_handler handler = {
     .begin = worker_begin,
     .is_full = worker_is_full,
     .add = worker_add,
     .commit = worker_commit,
-    .chores = worker_chores,
+    .maintain = worker_maintain,
     .finish = worker_finish,
 };
 
@@ -246,7 +246,7 @@ static int parts_make(struct stats_worker *w, struct err *e)
 	    .events_max = s->batch,
 	    .dedup_key = s->dedup_key,
 	    .seen_ms = w->config.seen_ms,
-	    .keeps_doubtful = w->config.sink->ops->recall != NULL,
+	    .keeps_in_doubt = w->config.sink->ops->find_duplicates != NULL,
 	    .agents = w->agents,
 	    .places = w->places,
 	    .dead_letters = w->dead_letters,
@@ -267,16 +267,16 @@ int stats_worker_start(const struct stats_worker_config *config, struct stats_wo
 	}
 	w->config = *config;
 	w->totals_due_ms = clock_mono_ms() + (int64_t)totals_ms(config);
-	const struct pump_config pump = {
+	const struct queue_consumer_config consumer_config = {
 	    .name = "stats",
 	    .refuses = "the sink does not take events",
 	    .queue = config->queue,
-	    .consumer = &consumer,
+	    .handler = &handler,
 	    .ctx = w,
 	    .interval_ms = config->settings->interval_ms,
 	    .idle_ms = IDLE_COMMIT_MS,
 	};
-	int r = parts_make(w, e) ?: pump_start(&pump, &w->pump, e);
+	int r = parts_make(w, e) ?: queue_consumer_start(&consumer_config, &w->consumer, e);
 	if (r < 0) {
 		stats_worker_stop(w);
 		return r;
@@ -285,16 +285,16 @@ int stats_worker_start(const struct stats_worker_config *config, struct stats_wo
 	return 0;
 }
 
-struct pump *stats_worker_pump(struct stats_worker *w)
+struct queue_consumer *stats_worker_consumer(struct stats_worker *w)
 {
-	return w->pump;
+	return w->consumer;
 }
 
 void stats_worker_stop(struct stats_worker *w)
 {
 	if (!w)
 		return;
-	pump_stop(w->pump);
+	queue_consumer_stop(w->consumer);
 	batch_free(w->batch);
 	dedup_free(w->dedup);
 	clicks_free(w->clicks);

@@ -11,7 +11,7 @@ from ways import ALL, Backends, Way, full, say
 
 ROUNDS = 20 if full() else 1
 # Between any two steps of a batch, in the order in which they come.
-STEPS = ("pump-gathered", "worker-sifted", "worker-saved", "worker-marked", "pump-taken", "pump-committed")
+STEPS = ("queue-gathered", "worker-filtered", "worker-committed", "worker-recorded", "queue-delivered", "queue-committed")
 SMALL = ("--worker-interval-ms", "20")
 
 
@@ -88,7 +88,7 @@ def test_a_server_that_dies_between_any_two_steps_of_counting_counts_nothing_twi
     """The log has two writers, and which of them is read first is another one each time."""
     way = Way(nursery, backends, "log", "clickhouse", SMALL)
     load, chance, server = Load(way, tmp_path), random.Random(7), way.server
-    steps = STEPS * ROUNDS if full() else ("worker-saved", "pump-taken", "worker-sifted")
+    steps = STEPS * ROUNDS if full() else ("worker-committed", "queue-delivered", "worker-filtered")
     for step in steps:
         server.stop()
         server.env["CURT_FAILPOINT"] = f"{step}@{chance.randrange(10, 20)}"

@@ -152,7 +152,7 @@ static void kafka_arrive(void)
 {
 	if (!forwarder)
 		forwarder_up();
-	assert_int_equal(pump_catch_up(forwarder_pump(forwarder), PATIENCE_MS), 0);
+	assert_int_equal(queue_consumer_catch_up(forwarder_consumer(forwarder), PATIENCE_MS), 0);
 }
 
 static void kafka_reboot(void)

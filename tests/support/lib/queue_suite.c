@@ -441,9 +441,9 @@ TEST(impressions_with_the_same_id_come_in_the_same_order_again)
 	lines_release(&second);
 }
 
-TEST(lanes_begin_where_they_ended)
+TEST(partitions_begin_where_they_ended)
 {
-	struct queue_keeper lanes = {0};
+	struct queue_keeper partitions = {0};
 	struct lines want = {0}, got = {0};
 	const struct advance *steps;
 	write_all(40);
@@ -451,9 +451,9 @@ TEST(lanes_begin_where_they_ended)
 	struct queue *q = queue_bed.open();
 	while (got.count < want.count) {
 		read_count(q, MIN(want.count - got.count, (size_t)25), &got);
-		size_t count = q->ops->lanes(q, &steps);
+		size_t count = q->ops->partition_advances(q, &steps);
 		for (size_t i = 0; i < count; i++) {
-			struct position *p = keeper_find(&lanes, steps[i].stream);
+			struct position *p = keeper_find(&partitions, steps[i].stream);
 			assert_int_equal(p->offset, steps[i].from);
 			p->offset = steps[i].to;
 		}
@@ -462,11 +462,11 @@ TEST(lanes_begin_where_they_ended)
 	uint64_t impressions = 0, through = 0;
 	for (size_t i = 0; i < want.count; i++)
 		impressions += want.all[i][KIND_AT] == '0' + EVENT_IMPRESSION;
-	for (size_t i = 0; i < lanes.count; i++)
-		through += lanes.positions[i].offset;
+	for (size_t i = 0; i < partitions.count; i++)
+		through += partitions.positions[i].offset;
 	assert_int_equal(through, impressions);
 	q->ops->free(q);
-	keeper_release(&lanes);
+	keeper_release(&partitions);
 	lines_release(&want);
 	lines_release(&got);
 }

@@ -185,7 +185,7 @@ static int give(struct sink *s, const struct sink_batch *batch, uint64_t *ret_du
 	struct dedup *d = NULL;
 	struct sink_batch b = *batch;
 	assert_int_equal(dedup_new(s, NULL, &d), 0);
-	int r = dedup_sift(d, &b, NULL, 0);
+	int r = dedup_filter(d, &b, NULL, 0);
 	if (r == 0)
 		r = s->ops->commit(s, &b, ret_duplicates);
 	*ret_duplicates += batch->impression_count - b.impression_count;

@@ -109,7 +109,7 @@ static void write_events(unsigned from, unsigned count)
 
 static void catch_up(void)
 {
-	assert_int_equal(pump_catch_up(forwarder_pump(forwarder), PATIENCE_MS), 0);
+	assert_int_equal(queue_consumer_catch_up(forwarder_consumer(forwarder), PATIENCE_MS), 0);
 }
 
 static uint64_t clicks_in_checkpoint(void)
@@ -224,14 +224,14 @@ TEST(a_producer_that_failed_for_good_is_replaced_and_nothing_is_lost, setup_real
 	start(NULL);
 	write_events(0, 100);
 	UNTIL(metrics_sum(offsetof(struct metrics, queue_producers)) - before >= 2);
-	UNTIL(pump_trouble(forwarder_pump(forwarder), &e) == ERR_UNAVAILABLE);
+	UNTIL(queue_consumer_trouble(forwarder_consumer(forwarder), &e) == ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, kafka.url + strlen("kafka://")));
 	assert_int_equal(clicks_in_checkpoint(), 0);
 	kafka_kit_alter(&kafka, "max.message.bytes", "1000000");
 	catch_up();
 	assert_int_equal(find(), 200);
 	assert_int_equal(clicks_in_checkpoint(), 100);
-	UNTIL(pump_trouble(forwarder_pump(forwarder), &e) == 0);
+	UNTIL(queue_consumer_trouble(forwarder_consumer(forwarder), &e) == 0);
 }
 
 /* librdkafka has a bound of its own: with it a letter could be refused, and those behind it pass. */
@@ -261,7 +261,7 @@ TEST(while_the_broker_is_down_events_wait_in_the_log, setup_mock, teardown_mock)
 	assert_int_equal(clicks_in_checkpoint(), 20);
 	kafka_mock_set_away(mock, true);
 	write_events(20, 100);
-	UNTIL(pump_trouble(forwarder_pump(forwarder), &e) == ERR_UNAVAILABLE);
+	UNTIL(queue_consumer_trouble(forwarder_consumer(forwarder), &e) == ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, kafka.url + strlen("kafka://")));
 	assert_int_equal(clicks_in_checkpoint(), 20);
 	stop(); /* which has an end */
@@ -272,7 +272,7 @@ TEST(while_the_broker_is_down_events_wait_in_the_log, setup_mock, teardown_mock)
 	catch_up();
 	assert_int_equal(clicks_in_checkpoint(), 130);
 	assert_int_equal(find(), 260);
-	UNTIL(pump_trouble(forwarder_pump(forwarder), &e) == 0);
+	UNTIL(queue_consumer_trouble(forwarder_consumer(forwarder), &e) == 0);
 }
 
 /* What passes can be seen */

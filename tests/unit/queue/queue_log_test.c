@@ -42,7 +42,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static int settle(void *ctx)
+static int sync_sink(void *ctx)
 {
 	(void)ctx;
 	settled++;
@@ -70,7 +70,7 @@ static void open_queue(bool by_checkpoint, bool boots_in_order)
 	    .checkpoint = by_checkpoint ? checkpoint : NULL,
 	    .counts = c.counts,
 	    .boots_in_order = boots_in_order,
-	    .settle = settle,
+	    .sync = sync_sink,
 	    .forget = forget,
 	};
 	if (queue)

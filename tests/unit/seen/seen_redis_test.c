@@ -6,7 +6,7 @@ static const int64_t start_ms = 1790000000000, minute_ms = 60000, hour_ms = 3600
 enum { WINDOW_MS = 24 * 3600000 };
 
 static struct seen *seen;
-static struct advance lanes[2];
+static struct advance partitions[2];
 static struct seen_item items[8];
 
 static int sink_empty; /* what the sink says to that question */
@@ -38,8 +38,8 @@ static void begin(bool is_fresh)
 	sink_empty = is_fresh;
 	sink_asked = 0;
 	seen = open_filter();
-	lanes[0] = (struct advance){.stream = 7};
-	lanes[1] = (struct advance){.stream = 8};
+	partitions[0] = (struct advance){.stream = 7};
+	partitions[1] = (struct advance){.stream = 8};
 }
 
 static int end(void **state)
@@ -50,11 +50,11 @@ static int end(void **state)
 	return 0;
 }
 
-/* The impression of that fingerprint that came as event `event`, in lane 7 or 8. */
+/* The impression of that fingerprint that came as event `event`, in partition 7 or 8. */
 static struct seen_item item(unsigned fingerprint, uint64_t event, int64_t received_ms)
 {
 	struct seen_item i = {
-	    .event = {1, 2, event}, .received_ms = received_ms, .lane = 7 + fingerprint % 2};
+	    .event = {1, 2, event}, .received_ms = received_ms, .partition = 7 + fingerprint % 2};
 	for (unsigned k = 0; k < SEEN_FINGERPRINT_BYTES; k++)
 		i.fingerprint[k] = (uint8_t)(fingerprint * 37 + k);
 	return i;
@@ -62,13 +62,13 @@ static struct seen_item item(unsigned fingerprint, uint64_t event, int64_t recei
 
 static struct seen_batch batch_of(size_t count, int64_t now_ms)
 {
-	for (size_t i = 0; i < ARRAY_LEN(lanes); i++)
-		lanes[i].to = lanes[i].from + 10;
+	for (size_t i = 0; i < ARRAY_LEN(partitions); i++)
+		partitions[i].to = partitions[i].from + 10;
 	return (struct seen_batch){.items = items,
 	                           .count = count,
 	                           .source = 99,
-	                           .lanes = lanes,
-	                           .lane_count = ARRAY_LEN(lanes),
+	                           .partitions = partitions,
+	                           .partition_count = ARRAY_LEN(partitions),
 	                           .now_ms = now_ms};
 }
 
@@ -76,16 +76,16 @@ static enum seen_verdict ask(struct seen_item about, int64_t now_ms)
 {
 	items[0] = about;
 	struct seen_batch b = batch_of(1, now_ms);
-	seen->ops->ask(seen, &b);
+	seen->ops->check(seen, &b);
 	return items[0].verdict;
 }
 
 static void mark_asked(size_t count, int64_t now_ms)
 {
 	struct seen_batch b = batch_of(count, now_ms);
-	seen->ops->mark(seen, &b);
-	for (size_t i = 0; i < ARRAY_LEN(lanes); i++)
-		lanes[i].from = lanes[i].to;
+	seen->ops->record(seen, &b);
+	for (size_t i = 0; i < ARRAY_LEN(partitions); i++)
+		partitions[i].from = partitions[i].to;
 }
 
 static void count_one(struct seen_item about, int64_t now_ms)
@@ -104,7 +104,7 @@ TEST(a_fresh_installation_is_sure_from_the_beginning)
 		mark_asked(1, start_ms);
 	}
 	for (unsigned i = 0; i < 8; i++) {
-		assert_int_equal(ask(item(i, i, start_ms), start_ms + minute_ms), SEEN_ITSELF);
+		assert_int_equal(ask(item(i, i, start_ms), start_ms + minute_ms), SEEN_REPLAY);
 		assert_int_equal(ask(item(i, 100 + i, start_ms + 1), start_ms + minute_ms), SEEN_DUPLICATE);
 		assert_int_equal(ask(item(i, 100 + i, start_ms), start_ms + minute_ms), SEEN_DUPLICATE);
 	}
@@ -113,7 +113,7 @@ TEST(a_fresh_installation_is_sure_from_the_beginning)
 TEST(one_that_knows_nothing_of_the_past_leaves_it_to_the_sink)
 {
 	begin(false);
-	lanes[0].from = lanes[1].from = 1000;
+	partitions[0].from = partitions[1].from = 1000;
 	assert_int_equal(ask(item(1, 1, start_ms), start_ms), SEEN_UNKNOWN);
 	mark_asked(1, start_ms);
 	assert_int_equal(ask(item(2, 2, start_ms + hour_ms), start_ms + hour_ms), SEEN_UNKNOWN);
@@ -202,54 +202,54 @@ TEST(one_that_has_evicted_something_is_not_sure_any_more)
 	assert_int_equal(ask(item(7, 7, later_ms), later_ms), SEEN_NEVER);
 }
 
-TEST(lanes_that_begin_soon_after_others_are_sure_too)
+TEST(partitions_that_begin_soon_after_others_are_sure_too)
 {
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
 	sink_empty = 0; /* it has the first one now */
 	seen->ops->free(seen);
 	seen = open_filter();
-	lanes[0].stream = 17;
-	lanes[0].from = 0;
+	partitions[0].stream = 17;
+	partitions[0].from = 0;
 	struct seen_item i = item(2, 2, start_ms + hour_ms);
-	i.lane = 17;
+	i.partition = 17;
 	assert_int_equal(ask(i, start_ms + hour_ms), SEEN_NEVER);
 	assert_int_equal(sink_asked, 1);
 }
 
-TEST(lanes_that_are_added_later_are_not)
+TEST(partitions_that_are_added_later_are_not)
 {
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
 	sink_empty = 0;
-	lanes[0].stream = 17;
-	lanes[0].from = 0;
+	partitions[0].stream = 17;
+	partitions[0].from = 0;
 	int64_t later_ms = start_ms + WINDOW_MS;
 	struct seen_item i = item(2, 2, later_ms);
-	i.lane = 17;
+	i.partition = 17;
 	assert_int_equal(ask(i, later_ms), SEEN_UNKNOWN);
 }
 
-TEST(lanes_that_are_added_after_something_was_forgotten_are_not_sure)
+TEST(partitions_that_are_added_after_something_was_forgotten_are_not_sure)
 {
 	struct seen_item i = item(2, 2, start_ms + 1);
-	i.lane = 17;
+	i.partition = 17;
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
 	sink_empty = 0;
-	struct advance before = lanes[0];
-	/* A batch of another lane was not marked; that shows, and new lanes are not sure any more. */
-	lanes[0].from += 10;
+	struct advance before = partitions[0];
+	/* A batch of another partition was not marked; that shows, and new partitions are not sure any more. */
+	partitions[0].from += 10;
 	assert_int_equal(ask(item(4, 4, start_ms), start_ms), SEEN_UNKNOWN);
 	mark_asked(1, start_ms);
-	lanes[0] = (struct advance){.stream = 17};
+	partitions[0] = (struct advance){.stream = 17};
 	assert_int_equal(ask(i, start_ms + 1), SEEN_UNKNOWN);
 	/* Likewise when all of it is gone. */
 	redis_kit_ask(redis_kit_servers[0].url, REDIS_ARGS(STR("FLUSHALL")));
-	lanes[0] = (struct advance){.stream = 18};
-	i.lane = 18;
+	partitions[0] = (struct advance){.stream = 18};
+	i.partition = 18;
 	assert_int_equal(ask(i, start_ms + 1), SEEN_UNKNOWN);
-	lanes[0] = before;
+	partitions[0] = before;
 }
 
 TEST(a_sink_that_cannot_be_asked_is_not_taken_for_empty)
@@ -274,39 +274,40 @@ TEST(marks_of_a_clock_that_is_ahead_are_not_relied_on)
 	assert_int_equal(ask(item(3, 3, ahead_ms + 6 * minute_ms), ahead_ms), SEEN_UNKNOWN);
 }
 
-TEST(as_many_lanes_as_there_are_partitions_are_kept_apart)
+TEST(many_partitions_are_kept_apart)
 {
 	enum { LANES = 5000 };
 	begin(true);
 	struct advance *many = calloc(LANES, sizeof(*many));
 	assert_non_null(many);
-	struct seen_batch b = {.items = items, .count = 1, .source = 99, .lanes = many, .lane_count = LANES};
+	struct seen_batch b = {
+	    .items = items, .count = 1, .source = 99, .partitions = many, .partition_count = LANES};
 	b.now_ms = start_ms;
 	for (size_t i = 0; i < LANES; i++)
 		many[i] = (struct advance){.stream = LANES - i, .to = 10 + i};
 	items[0] = item(1, 1, start_ms);
-	items[0].lane = 4321;
-	seen->ops->ask(seen, &b);
+	items[0].partition = 4321;
+	seen->ops->check(seen, &b);
 	assert_int_equal(items[0].verdict, SEEN_NEVER);
-	seen->ops->mark(seen, &b);
+	seen->ops->record(seen, &b);
 	for (size_t i = 0; i < LANES; i++)
 		many[i].from = many[i].to + (many[i].stream == 7); /* one has a gap */
-	for (unsigned lane = 5; lane <= 9; lane++) {
+	for (unsigned partition = 5; partition <= 9; partition++) {
 		items[0] = item(2, 2, start_ms);
-		items[0].lane = lane;
-		seen->ops->ask(seen, &b);
-		assert_int_equal(items[0].verdict, lane == 7 ? SEEN_UNKNOWN : SEEN_NEVER);
+		items[0].partition = partition;
+		seen->ops->check(seen, &b);
+		assert_int_equal(items[0].verdict, partition == 7 ? SEEN_UNKNOWN : SEEN_NEVER);
 	}
 	free(many);
 }
 
-TEST(a_batch_without_lanes_is_no_trouble)
+TEST(a_batch_without_partitions_is_no_trouble)
 {
 	struct err e;
 	begin(true);
 	struct seen_batch b = {.items = items, .source = 99, .now_ms = start_ms};
-	seen->ops->ask(seen, &b);
-	seen->ops->mark(seen, &b);
+	seen->ops->check(seen, &b);
+	seen->ops->record(seen, &b);
 	assert_int_equal(seen->ops->trouble(seen, &e), 0);
 }
 
@@ -340,19 +341,19 @@ TEST(marks_that_were_not_given_are_a_gap)
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
 	/* A batch that nobody marked, then the next. */
-	lanes[0].from += 10;
-	lanes[1].from += 10;
+	partitions[0].from += 10;
+	partitions[1].from += 10;
 	assert_int_equal(ask(item(3, 3, start_ms + 1), start_ms + 1), SEEN_UNKNOWN);
 	assert_int_equal(ask(item(1, 3, start_ms + 1), start_ms + 1), SEEN_DUPLICATE);
 }
 
-TEST(a_lane_that_is_read_again_has_no_gap)
+TEST(a_partition_that_is_read_again_has_no_gap)
 {
 	begin(true);
 	count_one(item(1, 1, start_ms), start_ms);
-	lanes[0].from -= 10;
-	lanes[1].from -= 10;
-	assert_int_equal(ask(item(1, 1, start_ms), start_ms), SEEN_ITSELF);
+	partitions[0].from -= 10;
+	partitions[1].from -= 10;
+	assert_int_equal(ask(item(1, 1, start_ms), start_ms), SEEN_REPLAY);
 	assert_int_equal(ask(item(3, 3, start_ms), start_ms), SEEN_NEVER);
 }
 
@@ -377,7 +378,7 @@ TEST(a_server_that_is_down_knows_nothing_and_says_so)
 	assert_int_equal(ask(item(1, 2, start_ms), start_ms), SEEN_UNKNOWN);
 	mark_asked(1, start_ms);
 	assert_int_equal(seen->ops->trouble(seen, &e), ERR_UNAVAILABLE);
-	assert_non_null(strstr(e.text, "the sink is asked"));
+	assert_non_null(strstr(e.text, "the sink is queried"));
 }
 
 TEST_IN(on_three_servers, many_items_over_several_servers_are_distinguished)
@@ -394,12 +395,12 @@ TEST_IN(on_three_servers, many_items_over_several_servers_are_distinguished)
 		struct seen_batch b = batch_of(0, start_ms);
 		b.items = many;
 		b.count = COUNT;
-		seen->ops->ask(seen, &b);
+		seen->ops->check(seen, &b);
 		for (unsigned i = 0; i < COUNT; i++)
 			assert_int_equal(many[i].verdict, round == 0   ? SEEN_NEVER
 			                                  : i % 3 == 0 ? SEEN_DUPLICATE
-			                                               : SEEN_ITSELF);
-		seen->ops->mark(seen, &b);
+			                                               : SEEN_REPLAY);
+		seen->ops->record(seen, &b);
 	}
 	free(many);
 }

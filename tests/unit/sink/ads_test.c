@@ -82,13 +82,13 @@ TEST(counts_of_one_name_become_one_and_names_are_in_order)
 {
 	struct ad_count ads[] = {{STR("b"), 1}, {STR(ADS_OTHER), 2}, {STR("ab"), 3},
 	                         {STR("b"), 4}, {STR("a"), 5},       {STR(ADS_OTHER), 6}};
-	assert_int_equal(ads_settle(ads, ARRAY_LEN(ads)), 4);
+	assert_int_equal(ads_merge(ads, ARRAY_LEN(ads)), 4);
 	assert_true(str_eq(ads[0].ad, STR(ADS_OTHER)));
 	assert_int_equal(ads[0].count, 8);
 	assert_true(str_eq(ads[1].ad, STR("a")));
 	assert_true(str_eq(ads[2].ad, STR("ab")));
 	assert_int_equal(ads[3].count, 5);
-	assert_int_equal(ads_settle(ads, 0), 0);
+	assert_int_equal(ads_merge(ads, 0), 0);
 }
 
 TEST_MAIN()

@@ -423,43 +423,43 @@ TEST(an_impression_that_is_read_again_is_no_duplicate)
 	struct given g;
 	make(&g, 1);
 	give_all(&g.batch);
-	struct sink_recall asked[4];
+	struct duplicate_query asked[4];
 	const struct sink_impression *i = &g.impressions[5];
 	for (size_t k = 0; k < ARRAY_LEN(asked); k++) {
-		asked[k] = (struct sink_recall){
+		asked[k] = (struct duplicate_query){
 		    .event = {7, 7, k}, .received_ms = i->received_ms, .is_duplicate = k % 2};
 		memcpy(asked[k].fingerprint, g.impressions[5 + k].fingerprint, SINK_FINGERPRINT_BYTES);
 	}
 	asked[0].event = i->event;                                        /* itself */
 	asked[2].received_ms = g.impressions[7].received_ms + day_ms;     /* just outside */
 	asked[3].received_ms = g.impressions[8].received_ms - day_ms + 1; /* just inside */
-	assert_int_equal(sink->ops->recall(sink, asked, ARRAY_LEN(asked)), 0);
+	assert_int_equal(sink->ops->find_duplicates(sink, asked, ARRAY_LEN(asked)), 0);
 	assert_false(asked[0].is_duplicate);
 	assert_true(asked[1].is_duplicate);
 	assert_false(asked[2].is_duplicate);
 	assert_true(asked[3].is_duplicate);
 	for (size_t k = 0; k < ARRAY_LEN(asked); k++)
-		assert_int_equal(asked[k].is_itself, k == 0);
+		assert_int_equal(asked[k].is_replay, k == 0);
 }
 
 TEST(of_several_that_are_the_same_it_knows_which_was_counted)
 {
 	struct given g;
 	make(&g, 1);
-	assert_int_equal(sink->ops->recalls_any(sink), 0);
+	assert_int_equal(sink->ops->has_fingerprints(sink), 0);
 	give_all(&g.batch);
-	assert_int_equal(sink->ops->recalls_any(sink), 1);
-	struct sink_recall asked[6];
+	assert_int_equal(sink->ops->has_fingerprints(sink), 1);
+	struct duplicate_query asked[6];
 	const struct sink_impression *i = &g.impressions[5];
 	for (size_t k = 0; k < ARRAY_LEN(asked); k++) {
-		asked[k] = (struct sink_recall){.event = {7, 7, k}, .received_ms = i->received_ms + 1};
+		asked[k] = (struct duplicate_query){.event = {7, 7, k}, .received_ms = i->received_ms + 1};
 		memcpy(asked[k].fingerprint, i->fingerprint, SINK_FINGERPRINT_BYTES);
 	}
 	asked[3].event = i->event;
-	asked[4] = (struct sink_recall){.event = {7, 7, 4}, .received_ms = i->received_ms};
-	assert_int_equal(sink->ops->recall(sink, asked, ARRAY_LEN(asked)), 0);
+	asked[4] = (struct duplicate_query){.event = {7, 7, 4}, .received_ms = i->received_ms};
+	assert_int_equal(sink->ops->find_duplicates(sink, asked, ARRAY_LEN(asked)), 0);
 	for (size_t k = 0; k < ARRAY_LEN(asked); k++) {
-		assert_int_equal(asked[k].is_itself, k == 3);
+		assert_int_equal(asked[k].is_replay, k == 3);
 		assert_int_equal(asked[k].is_duplicate, k != 3 && k != 4);
 	}
 }
@@ -468,20 +468,20 @@ TEST(many_are_recalled_at_once)
 {
 	enum { MANY = 23000 };
 	struct sink_impression *impressions = calloc(MANY, sizeof(*impressions));
-	struct sink_recall *asked = calloc(MANY, sizeof(*asked));
+	struct duplicate_query *asked = calloc(MANY, sizeof(*asked));
 	for (uint64_t i = 0; i < MANY; i++) {
 		impressions[i] = (struct sink_impression){
 		    .event = {1, 1, i}, .time_ms = start_ms, .received_ms = start_ms, .ad = STR("ad")};
 		uint64_t spread = (i / 2) * 0x9e3779b97f4a7c15u;
 		memcpy(impressions[i].fingerprint, &spread, 8);
 		memcpy(impressions[i].fingerprint + 8, &(uint32_t){i % 2}, 4);
-		asked[i] = (struct sink_recall){.event = {2, 2, i}, .received_ms = start_ms + 1};
+		asked[i] = (struct duplicate_query){.event = {2, 2, i}, .received_ms = start_ms + 1};
 		memcpy(asked[i].fingerprint, impressions[i].fingerprint, SINK_FINGERPRINT_BYTES);
 	}
 	struct sink_batch batch = {
 	    .impressions = impressions, .impression_count = MANY / 2, .now_ms = start_ms};
 	give_all(&batch);
-	assert_int_equal(sink->ops->recall(sink, asked, MANY), 0);
+	assert_int_equal(sink->ops->find_duplicates(sink, asked, MANY), 0);
 	for (size_t i = 0; i < MANY; i++)
 		assert_int_equal(asked[i].is_duplicate, i < MANY / 2);
 	free(impressions);
@@ -598,7 +598,7 @@ TEST(days_that_were_made_one_part_count_the_same)
 	give_all(&b.batch);
 	struct str expected = answers_of(sink);
 	give_all(&a.batch);
-	container_of(sink, struct sink_clickhouse, base)->settle_s = 0;
+	container_of(sink, struct sink_clickhouse, base)->quiet_s = 0;
 	for (int round = 0; round < 2; round++) {
 		UNTIL((tidy_up(sink, start_ms + 20 * day_ms), parts_unmerged() == 0));
 		assert_answers(expected);

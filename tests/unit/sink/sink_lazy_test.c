@@ -10,7 +10,7 @@ static struct world {
 	atomic_bool is_there;
 	bool is_slow; /* to open: until `go_on` */
 	sem_t begun, go_on;
-	atomic_int tries, questions, frees, let_go;
+	atomic_int tries, questions, frees, cancelled;
 } world;
 
 static void inner_free(struct sink *s)
@@ -19,10 +19,10 @@ static void inner_free(struct sink *s)
 	atomic_fetch_add(&world.frees, 1);
 }
 
-static void inner_let_go(struct sink *s)
+static void inner_cancel(struct sink *s)
 {
 	(void)s;
-	atomic_fetch_add(&world.let_go, 1);
+	atomic_fetch_add(&world.cancelled, 1);
 }
 
 static int answer(void)
@@ -75,7 +75,7 @@ static int inner_ping(struct sink *s, struct err *e)
 
 static const struct sink_ops inner_ops = {
     .free = inner_free,
-    .let_go = inner_let_go,
+    .cancel = inner_cancel,
     .stats = inner_stats,
     .visits = inner_visits,
     .window = inner_window,
@@ -185,20 +185,20 @@ TEST(while_one_tries_to_open_it_the_others_do_not_wait)
 	assert_int_equal(atomic_load(&world.tries), 1);
 }
 
-TEST(nobody_opens_it_when_it_was_let_go)
+TEST(nobody_opens_it_once_it_was_cancelled)
 {
 	atomic_store(&world.is_there, true);
-	world.later->ops->let_go(world.later);
+	world.later->ops->cancel(world.later);
 	assert_all_answer(ERR_UNAVAILABLE);
 	assert_int_equal(atomic_load(&world.tries), 0);
 }
 
-TEST(what_was_opened_is_let_go_with_it)
+TEST(what_was_opened_is_cancelled_with_it)
 {
 	atomic_store(&world.is_there, true);
 	assert_int_equal(ask_window(), 0);
-	world.later->ops->let_go(world.later);
-	assert_int_equal(atomic_load(&world.let_go), 1);
+	world.later->ops->cancel(world.later);
+	assert_int_equal(atomic_load(&world.cancelled), 1);
 }
 
 TEST_MAIN(.setup = setup, .teardown = teardown)

@@ -151,7 +151,7 @@ static void failed(int r)
 static const char *const moments[] = {
     "sink_table_exists", "sink_names_lock",   "sink_names_commit",     "sink_positions_lock",
     "sink_seen_add",     "COPY stats_visit",  "COPY stats_impression", "sink_cells_add",
-    "sink_days_add",     "sink_visitors_put", "sink_ad_cells_add",     "sink_books_add",
+    "sink_days_add",     "sink_visitors_put", "sink_ad_cells_add",     "sink_reconcile_add",
     "sink_commit",
 };
 

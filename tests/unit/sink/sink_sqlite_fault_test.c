@@ -148,7 +148,7 @@ static void work(void)
 		for (int k = 0; k < 5; k++)
 			note(sink->ops->retention(sink, now_ms + 2 * 60000));
 		ask(now_ms);
-		note(sink->ops->settle(sink));
+		note(sink->ops->sync(sink));
 		note(sink->ops->forget(sink, 0, (uint64_t[]){1}, 1));
 	}
 	arena_release(&arena);
@@ -237,7 +237,7 @@ TEST(what_is_settled_has_been_synced)
 		file_is_dirty = file_was_written = false;
 		model_commit(&model, sink, 100, 100, start_ms, start_ms + hour_ms, start_ms + i * hour_ms);
 		assert_false(file_was_written); /* it is in the log */
-		assert_int_equal(sink->ops->settle(sink), 0);
+		assert_int_equal(sink->ops->sync(sink), 0);
 		assert_true(file_was_written);
 		assert_false(file_is_dirty);
 	}

@@ -94,7 +94,7 @@ TEST(runs_come_back_in_order_and_joined)
 	runs_append(&r, (struct run){.minute = 3, .first = 90, .count = 10}); /* touches the first */
 	runs_append(&r, (struct run){.minute = 4, .first = 105, .count = 1}); /* another minute */
 	runs_append(&r, (struct run){.minute = 0, .first = 7, .count = 3});
-	runs_settle(&r, 10);
+	runs_normalize(&r, 10);
 	runs_write(&r, &blob);
 	assert_int_equal(runs_add_blob(&back, buf_view(&blob), 60), 0);
 	static const struct run expected[] = {{61, 500, 2}, {63, 90, 15}, {64, 105, 1}};
@@ -117,9 +117,9 @@ TEST(a_run_that_is_partly_there_is_kept)
 {
 	CLEANUP(runs_release) struct runs r = {0};
 	runs_append(&r, (struct run){.minute = 0, .first = 10, .count = 5});
-	runs_settle(&r, 14);
+	runs_normalize(&r, 14);
 	assert_int_equal(r.count, 1);
-	runs_settle(&r, 15);
+	runs_normalize(&r, 15);
 	assert_int_equal(r.count, 0);
 }
 
@@ -130,11 +130,11 @@ TEST(of_a_minute_that_is_partly_there_all_runs_are_kept)
 	runs_append(&r, (struct run){.minute = 2, .first = 20, .count = 5});
 	runs_append(&r, (struct run){.minute = 2, .first = 40, .count = 5});
 	runs_append(&r, (struct run){.minute = 3, .first = 30, .count = 5});
-	runs_settle(&r, 44);
+	runs_normalize(&r, 44);
 	static const struct run expected[] = {{2, 20, 5}, {2, 40, 5}};
 	assert_int_equal(r.count, ARRAY_LEN(expected));
 	assert_memory_equal(r.items, expected, sizeof(expected));
-	runs_settle(&r, 45);
+	runs_normalize(&r, 45);
 	assert_int_equal(r.count, 0);
 }
 

@@ -6,7 +6,7 @@ static const int64_t start_ms = 1790000000000, window_ms = 24 * 60000;
 
 static struct temp folder;
 static struct sqlite_conn conn;
-static struct seen seen;
+static struct seen_index seen;
 
 static int setup(void **state)
 {
@@ -82,7 +82,7 @@ TEST(a_fingerprint_is_seen_until_the_window_is_over)
 TEST(a_full_table_is_sealed_and_still_known)
 {
 	enum { ENTRIES = 3000 };
-	seen.sealed_at = ENTRIES;
+	seen.seal_at = ENTRIES;
 	add(0, ENTRIES, start_ms);
 	assert_int_equal(seen.run_count, 0);
 	add(ENTRIES, 5, start_ms + 1);
@@ -109,7 +109,7 @@ TEST(a_table_that_spans_too_long_is_sealed)
 
 TEST(everything_is_known_after_loading)
 {
-	seen.sealed_at = 500;
+	seen.seal_at = 500;
 	for (uint64_t i = 0; i < 20; i++)
 		add(i * 100, 100, start_ms + (int64_t)i);
 	size_t runs = seen.run_count, count = seen.table.count;
@@ -128,7 +128,7 @@ TEST(everything_is_known_after_loading)
 TEST(a_rollback_leaves_everything_as_it_was)
 {
 	for (int sealing = 0; sealing < 2; sealing++) {
-		seen.sealed_at = sealing ? 1 : SEEN_SEALED_AT;
+		seen.seal_at = sealing ? 1 : SEEN_SEAL_AT;
 		if (!sealing)
 			add(0, 50, start_ms);
 		struct seen_entry *entries = entries_of(1000, 50, start_ms);
@@ -160,7 +160,7 @@ TEST(entries_that_share_their_first_bytes_are_distinguished)
 		memcpy(impression.fingerprint + 6, &odd, sizeof(odd));
 		entries[i] = seen_entry_of(&impression);
 	}
-	seen.sealed_at = ENTRIES;
+	seen.seal_at = ENTRIES;
 	begin_and_add(entries, ENTRIES);
 	assert_int_equal(sqlite_conn_run(&conn, SQL_COMMIT), SQLITE_OK);
 	assert_int_equal(seen_committed(&seen), SQLITE_OK);
@@ -203,7 +203,7 @@ static int64_t rows_in(const char *table)
 
 TEST(a_run_is_dropped_when_nobody_can_repeat_it)
 {
-	seen.sealed_at = 1;
+	seen.seal_at = 1;
 	add(0, 60000, start_ms);
 	add(60000, 10, start_ms + 5);
 	add(70000, 1, start_ms + 6);
@@ -225,7 +225,7 @@ TEST(a_run_is_dropped_when_nobody_can_repeat_it)
 TEST(few_chunks_are_read_for_what_was_never_seen)
 {
 	enum { ENTRIES = 50000 };
-	seen.sealed_at = ENTRIES;
+	seen.seal_at = ENTRIES;
 	add(0, ENTRIES, start_ms);
 	add(ENTRIES, 1, start_ms);
 	struct seen_entry *entries = entries_of(10 * ENTRIES, ENTRIES, start_ms);

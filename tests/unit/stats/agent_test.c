@@ -196,7 +196,7 @@ static void join_sorted(struct buf *out, char **texts, size_t count, const char 
 }
 
 /* As "a|b & c", words and needs in alphabetical order. */
-static void needs_print(const struct agent_need *needs, struct buf *out)
+static void needs_print(const struct literal_set *needs, struct buf *out)
 {
 	char *clauses[32];
 	size_t count = 0;
@@ -303,7 +303,7 @@ TEST(needs_of_an_expression_are_what_every_match_contains)
 	for (size_t i = 0; i < ARRAY_LEN(table); i++) {
 		CLEANUP(arena_release) struct arena mem = {0};
 		CLEANUP(buf_release) struct buf got = {0};
-		struct agent_need *needs;
+		struct literal_set *needs;
 		bool names_fixed;
 		assert_int_equal(required_literals_find(&mem, str_of(table[i].regex), &needs, &names_fixed),
 		                 0);
@@ -326,7 +326,7 @@ TEST(names_are_fixed_when_the_first_group_can_only_be_one_of_a_few)
 	};
 	for (size_t i = 0; i < ARRAY_LEN(table); i++) {
 		CLEANUP(arena_release) struct arena mem = {0};
-		struct agent_need *needs;
+		struct literal_set *needs;
 		bool fixed;
 		assert_int_equal(required_literals_find(&mem, str_of(table[i].regex), &needs, &fixed), 0);
 		if (fixed != table[i].fixed)
@@ -344,7 +344,7 @@ TEST(deep_nesting_is_given_up_not_followed)
 	buf_str(&regex, STR("foo"));
 	for (int i = 0; i < DEPTH; i++)
 		buf_char(&regex, ')');
-	struct agent_need *needs;
+	struct literal_set *needs;
 	bool fixed;
 	assert_int_equal(required_literals_find(&mem, buf_view(&regex), &needs, &fixed), 0);
 	assert_null(needs);
@@ -357,7 +357,7 @@ TEST(alternatives_beyond_a_bound_still_give_needs)
 	for (int i = 100; i < 400; i++)
 		buf_printf(&regex, "%sname%d", i > 100 ? "|" : "(", i);
 	buf_str(&regex, STR(")end"));
-	struct agent_need *needs;
+	struct literal_set *needs;
 	bool fixed;
 	assert_int_equal(required_literals_find(&mem, buf_view(&regex), &needs, &fixed), 0);
 	assert_non_null(needs);

@@ -69,8 +69,8 @@ static int add(struct event_reader *r, struct queue_stream *stream, const struct
 
 static void stream_release(struct queue_stream *stream)
 {
-	if (stream->notes)
-		stream->notes_free(stream->notes);
+	if (stream->reader_data)
+		stream->reader_data_free(stream->reader_data);
 }
 
 /* Reads the writer's segment from `from` on into a batch that has just begun. */
@@ -269,7 +269,7 @@ TEST(of_those_in_doubt_all_stay_for_a_sink_that_can_be_asked)
 	assert_int_equal(b->impression_count, 2); /* nobody can be asked */
 	batch_free(batch);
 	batch = NULL;
-	config.keeps_doubtful = true;
+	config.keeps_in_doubt = true;
 	b = feed(0);
 	assert_int_equal(b->impression_count, 6);
 	assert_int_equal(b->tally.impressions, 6);
@@ -345,7 +345,7 @@ TEST(unusable_visits_go_to_the_dead_letters)
 	assert_int_equal(b->tally.unusable_clicks, 4);
 	assert_int_equal(letters_saying("its time is out of range"), 3);
 	assert_int_equal(letters_saying("it names no link"), 1);
-	assert_int_equal(letters_saying("neither of IPv4 nor of IPv6"), 1);
+	assert_int_equal(letters_saying("neither an IPv4 nor an IPv6 network"), 1);
 }
 
 TEST(unusable_impressions_go_to_the_dead_letters)
@@ -361,7 +361,7 @@ TEST(unusable_impressions_go_to_the_dead_letters)
 	assert_int_equal(b->tally.impressions, 6);
 	assert_int_equal(b->tally.unusable_impressions, 5);
 	assert_int_equal(b->tally.duplicates, 0);
-	assert_int_equal(letters_saying("it lacks its id, userId or adId"), 3);
+	assert_int_equal(letters_saying("it has no id, userId or adId"), 3);
 	assert_int_equal(letters_saying("its time is out of range"), 2);
 }
 
@@ -525,7 +525,7 @@ TEST(the_first_visits_are_news_with_their_keys)
 		assert_true(event_writer_visit(w, &v, &nobody));
 	}
 	const struct sink_batch *b = feed(0);
-	const struct stats_recent *recent = batch_recent(batch, &count);
+	const struct live_visit *recent = batch_recent(batch, &count);
 	assert_int_equal(count, BATCH_RECENT_MAX);
 	for (size_t i = 0; i < count; i++) {
 		char want[32];

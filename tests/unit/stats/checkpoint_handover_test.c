@@ -51,14 +51,14 @@ static int fake_commit(struct sink *s, const struct sink_batch *b, uint64_t *ret
 	return fake.says;
 }
 
-static int fake_settle(struct sink *s)
+static int fake_sync(struct sink *s)
 {
 	(void)s;
 	fake.settled++;
 	return fake.says;
 }
 
-static int fake_books(struct sink *s, uint64_t node, bool deep, struct reconciliation *ret)
+static int fake_reconciliation(struct sink *s, uint64_t node, bool deep, struct reconciliation *ret)
 {
 	(void)s;
 	(void)deep;
@@ -68,9 +68,9 @@ static int fake_books(struct sink *s, uint64_t node, bool deep, struct reconcili
 }
 
 static const struct sink_ops keeping = {
-    .resume = fake_resume, .commit = fake_commit, .settle = fake_settle, .reconciliation = fake_books};
+    .resume = fake_resume, .commit = fake_commit, .sync = fake_sync, .reconciliation = fake_reconciliation};
 static const struct sink_ops forgetting = {
-    .commit = fake_commit, .settle = fake_settle, .reconciliation = fake_books};
+    .commit = fake_commit, .sync = fake_sync, .reconciliation = fake_reconciliation};
 
 static int setup(void **state)
 {
@@ -100,29 +100,31 @@ static void segment_write(void)
 	assert_int_equal(file_write_atomic(path, STR("something"), 0600, NULL), 0);
 }
 
-static struct checkpoint begin(enum log_keeper keeper)
-{
-	struct checkpoint c;
-	const struct handover_config config = {dir.path, keeper, &fake.base, false};
-	MUST(checkpoint_handover(&config, NODE, &arena, &c, &why));
-	return c;
-}
-
-static int begin_while_the_sink_is_away(enum log_keeper keeper)
+static struct checkpoint begin(enum checkpoint_owner owner)
 {
 	struct checkpoint c;
 	struct err e = {""};
-	const struct handover_config config = {dir.path, keeper, &fake.base, true};
+	const struct handover_config config = {dir.path, owner, &fake.base, false};
+	if (checkpoint_handover(&config, NODE, &arena, &c, &e) < 0)
+		fail_msg("%s", e.text);
+	return c;
+}
+
+static int begin_while_the_sink_is_away(enum checkpoint_owner owner)
+{
+	struct checkpoint c;
+	struct err e = {""};
+	const struct handover_config config = {dir.path, owner, &fake.base, true};
 	return checkpoint_handover(&config, NODE, &arena, &c, &e);
 }
 
 /* A reader that keeps its place in a file has read on. */
-static void read_on(enum log_keeper keeper, uint64_t segment, uint64_t offset, uint64_t clicks)
+static void read_on(enum checkpoint_owner owner, uint64_t segment, uint64_t offset, uint64_t clicks)
 {
 	char path[TEMP_PATH_BYTES];
 	struct position at = {segment, offset};
 	struct checkpoint c = {.positions = &at, .count = 1, .counts.clicks = clicks};
-	assert_int_equal(checkpoint_write(temp_path(&dir, handover_file(keeper), path), &c, NULL), 0);
+	assert_int_equal(checkpoint_write(temp_path(&dir, handover_file(owner), path), &c, NULL), 0);
 }
 
 static void assert_at(const struct checkpoint *c, uint64_t segment, uint64_t offset)
@@ -141,13 +143,13 @@ TEST(a_forwarder_begins_where_the_sink_is)
 	segment_write();
 	fake.kept[fake.count++] = (struct position){1, 500};
 	fake.clicks = 10;
-	struct checkpoint c = begin(KEEPER_FORWARDER);
+	struct checkpoint c = begin(OWNER_FORWARDER);
 	assert_at(&c, 1, 500);
 	assert_int_equal(c.counts.clicks, 10);
 	/* From then on it is its own business: the sink may be away. */
 	fake.says = ERR_UNAVAILABLE;
-	assert_int_equal(begin_while_the_sink_is_away(KEEPER_FORWARDER), 0);
-	c = begin(KEEPER_FORWARDER);
+	assert_int_equal(begin_while_the_sink_is_away(OWNER_FORWARDER), 0);
+	c = begin(OWNER_FORWARDER);
 	assert_at(&c, 1, 500);
 	assert_int_equal(fake.asked, 1);
 }
@@ -157,9 +159,9 @@ TEST(a_sink_goes_on_where_the_forwarder_was_and_back)
 	segment_write();
 	fake.kept[fake.count++] = (struct position){1, 500};
 	fake.kept[fake.count++] = (struct position){2, 900};
-	begin(KEEPER_FORWARDER);
-	read_on(KEEPER_FORWARDER, 1, 700, 15);
-	struct checkpoint c = begin(KEEPER_SINK);
+	begin(OWNER_FORWARDER);
+	read_on(OWNER_FORWARDER, 1, 700, 15);
+	struct checkpoint c = begin(OWNER_SINK);
 	assert_at(&c, 1, 700);
 	assert_at(&c, 2, 900);
 	assert_int_equal(c.counts.clicks, 15); /* some may be on their way through the queue */
@@ -169,7 +171,7 @@ TEST(a_sink_goes_on_where_the_forwarder_was_and_back)
 	/* The sink counts on, and it is the forwarder's turn again. */
 	fake.kept[0].offset = 800;
 	fake.clicks = 20;
-	c = begin(KEEPER_FORWARDER);
+	c = begin(OWNER_FORWARDER);
 	assert_at(&c, 1, 800);
 	assert_int_equal(c.counts.clicks, 20);
 	assert_true(has_file("forwarded"));
@@ -179,13 +181,13 @@ TEST(a_sink_that_does_not_take_the_place_leaves_the_file)
 {
 	struct checkpoint c;
 	struct err e = {""};
-	const struct handover_config config = {dir.path, KEEPER_SINK, &fake.base, false};
-	read_on(KEEPER_FORWARDER, 1, 700, 15);
+	const struct handover_config config = {dir.path, OWNER_SINK, &fake.base, false};
+	read_on(OWNER_FORWARDER, 1, 700, 15);
 	fake.says = ERR_UNAVAILABLE;
 	assert_int_equal(checkpoint_handover(&config, NODE, &arena, &c, &e), ERR_UNAVAILABLE);
 	assert_true(has_file("forwarded"));
 	fake.says = 0;
-	c = begin(KEEPER_SINK);
+	c = begin(OWNER_SINK);
 	assert_at(&c, 1, 700);
 }
 
@@ -193,7 +195,7 @@ TEST(an_ordinary_start_changes_nothing)
 {
 	segment_write();
 	fake.kept[fake.count++] = (struct position){1, 500};
-	struct checkpoint c = begin(KEEPER_SINK);
+	struct checkpoint c = begin(OWNER_SINK);
 	assert_at(&c, 1, 500);
 	assert_int_equal(fake.moved + fake.settled, 0);
 	assert_false(has_file("forwarded") || has_file("counted"));
@@ -203,13 +205,13 @@ TEST(readers_with_files_follow_each_other)
 {
 	segment_write();
 	fake.base.ops = &forgetting;
-	read_on(KEEPER_COUNTER, 1, 500, 10);
-	struct checkpoint c = begin(KEEPER_FORWARDER);
+	read_on(OWNER_WORKER, 1, 500, 10);
+	struct checkpoint c = begin(OWNER_FORWARDER);
 	assert_at(&c, 1, 500);
 	assert_int_equal(c.counts.clicks, 10);
 	assert_false(has_file("counted"));
-	read_on(KEEPER_FORWARDER, 1, 600, 12);
-	c = begin(KEEPER_COUNTER);
+	read_on(OWNER_FORWARDER, 1, 600, 12);
+	c = begin(OWNER_WORKER);
 	assert_at(&c, 1, 600);
 	assert_int_equal(c.counts.clicks, 12);
 	assert_false(has_file("forwarded"));
@@ -217,13 +219,13 @@ TEST(readers_with_files_follow_each_other)
 
 TEST(a_sink_that_is_down_and_alone_knows_the_position_is_waited_for)
 {
-	assert_int_equal(begin_while_the_sink_is_away(KEEPER_FORWARDER), 0); /* there was nothing to read */
+	assert_int_equal(begin_while_the_sink_is_away(OWNER_FORWARDER), 0); /* there was nothing to read */
 	assert_int_equal(unlink(temp_path(&dir, "forwarded", (char[TEMP_PATH_BYTES]){0})), 0);
 	segment_write();
-	assert_int_equal(begin_while_the_sink_is_away(KEEPER_FORWARDER), ERR_UNAVAILABLE);
+	assert_int_equal(begin_while_the_sink_is_away(OWNER_FORWARDER), ERR_UNAVAILABLE);
 	assert_false(has_file("forwarded"));
-	read_on(KEEPER_COUNTER, 1, 500, 10);
-	assert_int_equal(begin_while_the_sink_is_away(KEEPER_FORWARDER), 0);
+	read_on(OWNER_WORKER, 1, 500, 10);
+	assert_int_equal(begin_while_the_sink_is_away(OWNER_FORWARDER), 0);
 }
 
 TEST_MAIN(.setup = setup, .teardown = teardown)

@@ -218,7 +218,7 @@ TEST(clicks_are_live_after_each_batch_and_stored_at_the_end)
 	begin(true, false, LONG_MS);
 	while (world.at < EVENTS) {
 		batch_run(BATCH_MAX, 4);
-		clicks_chores(clicks);
+		clicks_maintain(clicks);
 	}
 	assert_live(true);
 	assert_int_equal(world.store_calls, 0);
@@ -239,10 +239,10 @@ TEST(totals_are_stored_when_it_is_time)
 {
 	begin(true, false, 0);
 	read_all();
-	clicks_chores(clicks);
+	clicks_maintain(clicks);
 	assert_stored();
 	unsigned calls = world.store_calls;
-	clicks_chores(clicks);
+	clicks_maintain(clicks);
 	assert_int_equal(world.store_calls, calls); /* nothing has changed */
 }
 
@@ -251,11 +251,11 @@ TEST(totals_are_stored_later_when_the_store_fails)
 	begin(true, false, 0);
 	batch_run(BATCH_MAX, 4);
 	world.store_fails = ERR_UNAVAILABLE;
-	clicks_chores(clicks);
+	clicks_maintain(clicks);
 	assert_int_equal(world.store_calls, 1);
 	read_all();
 	world.store_fails = 0;
-	clicks_chores(clicks);
+	clicks_maintain(clicks);
 	assert_int_equal(world.store_calls, 1); /* it is left alone for a while */
 	clicks_finish(clicks);
 	assert_stored();
@@ -281,13 +281,13 @@ TEST(a_slow_sink_is_asked_now_and_then_and_the_counters_otherwise)
 	batch_run(BATCH_MAX, 4);
 	assert_int_equal(world.sink_calls, 1);
 	assert_live(true);
-	clicks_chores(clicks);
+	clicks_maintain(clicks);
 	assert_int_equal(world.sink_calls, 1);
 	assert_stored();
 	/* The next links are not known to either: they have to wait. */
 	while (truth_of(LINKS / 2) == 0)
 		batch_run(BATCH_MAX, 4);
-	clicks_chores(clicks);
+	clicks_maintain(clicks);
 	assert_int_equal(world.sink_calls, 1);
 	assert_live(false);
 	world.later_ms += 60000;
@@ -307,7 +307,7 @@ TEST(totals_that_are_too_high_are_put_right)
 	const struct counters_step step = {
 	    .source = SOURCE, .at = {.stream = STREAM, .to = world.at}, .links = &one, .count = 1};
 	counters->ops->put(counters, &step);
-	clicks_chores(clicks);
+	clicks_maintain(clicks);
 	assert_live(true);
 	assert_stored();
 }
@@ -316,7 +316,7 @@ TEST(without_counters_the_store_gets_the_totals_of_the_sink)
 {
 	begin(false, false, 0);
 	read_all();
-	clicks_chores(clicks);
+	clicks_maintain(clicks);
 	assert_stored();
 }
 
@@ -337,7 +337,7 @@ static void live_once(bool sink_keeps_place, bool workers_die, bool redis_forget
 		if (redis_forgets && dice(4) == 0)
 			redis_kit_ask(redis_kit_servers[0].url, REDIS_ARGS(STR("FLUSHALL")));
 		if (!sink_keeps_place && dice(8) == 0)
-			clicks_chores(clicks);
+			clicks_maintain(clicks);
 		live += assert_live(false);
 	}
 	assert_true(live > 1000); /* most of the time most of them are known */
@@ -388,7 +388,7 @@ TEST(without_counters_totals_of_a_killed_worker_are_stored_by_the_next)
 		if (dice(4) == 0) {
 			world.later_ms += 2 * LONG_MS;
 			world.store_fails = dice(2) ? ERR_UNAVAILABLE : 0;
-			clicks_chores(clicks); /* perhaps all of it, perhaps a part */
+			clicks_maintain(clicks); /* perhaps all of it, perhaps a part */
 			world.store_fails = 0;
 		}
 		batch_run(1 + dice(BATCH_MAX), 1 + dice(4));
@@ -399,7 +399,7 @@ TEST(without_counters_totals_of_a_killed_worker_are_stored_by_the_next)
 	worker_die();
 	worker_start(LONG_MS);
 	world.later_ms += 2 * LONG_MS;
-	clicks_chores(clicks);
+	clicks_maintain(clicks);
 	assert_stored();
 	unsigned calls = world.store_calls;
 	worker_die();

@@ -76,45 +76,45 @@ static void insert(struct table *t, struct event_id event, const uint8_t *print)
 		memcpy(r->print, print, sizeof(r->print));
 }
 
-static int fake_recall(struct sink *s, struct sink_recall *about, size_t count)
+static int fake_recall(struct sink *s, struct duplicate_query *about, size_t count)
 {
 	(void)s;
 	asked += (unsigned)count;
 	for (size_t i = 0; i < count; i++) {
-		about[i].is_itself = row_of(&seen_rows, about[i].event) != NULL;
-		about[i].is_duplicate = !about[i].is_itself && print_of(&seen_rows, about[i].fingerprint);
+		about[i].is_replay = row_of(&seen_rows, about[i].event) != NULL;
+		about[i].is_duplicate = !about[i].is_replay && print_of(&seen_rows, about[i].fingerprint);
 	}
 	return 0;
 }
 
-static const struct sink_ops sink_ops = {.recall = fake_recall};
+static const struct sink_ops sink_ops = {.find_duplicates = fake_recall};
 static struct sink sink = {&sink_ops};
 
 /* A filter that always believes that it was told everything. */
-static void fake_ask(struct seen *s, struct seen_batch *b)
+static void fake_check(struct seen *s, struct seen_batch *b)
 {
 	(void)s;
 	for (size_t i = 0; i < b->count; i++) {
 		const struct row *r = print_of(&marks, b->items[i].fingerprint);
 		b->items[i].verdict = !r                                             ? SEEN_NEVER
-		                      : event_id_equals(r->event, b->items[i].event) ? SEEN_ITSELF
+		                      : event_id_equals(r->event, b->items[i].event) ? SEEN_REPLAY
 		                                                                     : SEEN_DUPLICATE;
 	}
 }
 
-static void fake_mark(struct seen *s, const struct seen_batch *b)
+static void fake_record(struct seen *s, const struct seen_batch *b)
 {
 	(void)s;
 	for (size_t i = 0; i < b->count; i++) {
 		const struct seen_item *item = &b->items[i];
-		if (item->verdict == SEEN_DUPLICATE || item->verdict == SEEN_ITSELF)
+		if (item->verdict == SEEN_DUPLICATE || item->verdict == SEEN_REPLAY)
 			continue;
 		assert_null(print_of(&marks, item->fingerprint));
 		insert(&marks, item->event, item->fingerprint);
 	}
 }
 
-static const struct seen_ops filter_ops = {.ask = fake_ask, .mark = fake_mark};
+static const struct seen_ops filter_ops = {.check = fake_check, .record = fake_record};
 static struct seen filter = {&filter_ops};
 
 static struct temp dir;
@@ -141,7 +141,7 @@ static void begin(uint64_t seed)
 	events = kit_log_open(dir.path, &kit_settings, WRITERS);
 	assert_int_equal(agents_new(64, &agents, NULL), 0);
 	const struct batch_config config = {
-	    .events_max = BATCH, .seen_ms = WINDOW_MS, .keeps_doubtful = true, .agents = agents};
+	    .events_max = BATCH, .seen_ms = WINDOW_MS, .keeps_in_doubt = true, .agents = agents};
 	assert_int_equal(batch_new(&config, &batch), 0);
 	assert_int_equal(dedup_new(&sink, &filter, &dedup), 0);
 }
@@ -202,9 +202,9 @@ static void gather(void)
 static void carry(enum step last)
 {
 	struct sink_batch b = *batch_result(batch);
-	const struct advance *lanes;
-	size_t lane_count = queue->ops->lanes(queue, &lanes);
-	assert_int_equal(dedup_sift(dedup, &b, lanes, lane_count), 0);
+	const struct advance *partitions;
+	size_t partition_count = queue->ops->partition_advances(queue, &partitions);
+	assert_int_equal(dedup_filter(dedup, &b, partitions, partition_count), 0);
 	assert_int_equal(b.tally.impressions, b.impression_count + b.tally.duplicates);
 	assert_int_equal(b.note_count, b.tally.duplicates);
 	for (size_t i = 0; last >= STEP_SEEN && i < b.impression_count; i++)
@@ -214,7 +214,7 @@ static void carry(enum step last)
 	for (size_t i = 0; last >= STEP_NOTES && i < b.note_count; i++)
 		insert(&notes, b.notes[i].event, NULL);
 	if (last >= STEP_MARKED)
-		dedup_remember(dedup);
+		dedup_record(dedup);
 	if (last >= STEP_COMMITTED)
 		assert_int_equal(queue->ops->commit(queue), 0);
 }

@@ -18,7 +18,7 @@ static bool watched(void *ctx)
 	return is_watched;
 }
 
-static void publish(void *ctx, const struct stats_news *news)
+static void publish(void *ctx, const struct live_batch *news)
 {
 	(void)ctx;
 	heard.times++;

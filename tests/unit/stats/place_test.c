@@ -27,7 +27,7 @@ static struct places *sample_open(const struct temp *dir, const char *sample, co
 }
 
 /* In memory that ends where the prefix ends, so that a sanitizer sees a byte too far. */
-static struct place find(const struct places *p, const char *text)
+static struct place_info find(const struct places *p, const char *text)
 {
 	uint8_t address[16];
 	int family = strchr(text, ':') ? AF_INET6 : AF_INET;
@@ -35,7 +35,7 @@ static struct place find(const struct places *p, const char *text)
 	size_t len = family == AF_INET ? 3 : 6;
 	uint8_t *prefix = malloc(len);
 	memcpy(prefix, address, len);
-	struct place found;
+	struct place_info found;
 	places_find(p, family, prefix, &found);
 	free(prefix);
 	return found;
@@ -55,7 +55,7 @@ struct expected {
 static void assert_places(const struct places *p, const struct expected *table, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		struct place found = find(p, table[i].address);
+		struct place_info found = find(p, table[i].address);
 		assert_text(found.country, table[i].country, table[i].address);
 		assert_text(found.region, table[i].region, table[i].address);
 		assert_text(found.city, table[i].city, table[i].address);
@@ -115,8 +115,10 @@ TEST(a_database_of_ipv4_knows_no_ipv6)
 
 TEST(what_is_not_an_address_is_nowhere)
 {
-	struct places *p = sample_open(&test_dir, "city", "");
-	struct place found = {.country = STR("old")};
+	CLEANUP(temp_release) struct temp dir;
+	temp_init(&dir);
+	struct places *p = sample_open(&dir, "city", "");
+	struct place_info found = {.country = STR("old")};
 	places_find(p, AF_UNIX, (const uint8_t *)"", &found);
 	assert_null(found.country.ptr);
 	places_close(p);
@@ -203,7 +205,7 @@ static bool try_damaged(const char *path, struct str content)
 	if (open_damaged(path, &p) < 0)
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(in_city); i++) {
-		struct place found = find(p, in_city[i].address);
+		struct place_info found = find(p, in_city[i].address);
 		assert_true(found.country.len == 0 || found.country.len == 2);
 		assert_name(found.country);
 		assert_name(found.region);

@@ -149,10 +149,10 @@ static int teardown(void **state)
 TEST(what_was_written_before_is_in_the_sink_at_once)
 {
 	start();
-	assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
+	assert_int_equal(queue_consumer_catch_up(stats_worker_consumer(worker), TIMEOUT_MS), 0);
 	for (unsigned i = 1; i <= 20; i++) {
 		write_clicks(event_log_writer(events, i % WRITERS), 1, 7);
-		assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
+		assert_int_equal(queue_consumer_catch_up(stats_worker_consumer(worker), TIMEOUT_MS), 0);
 		assert_int_equal(visits_of(1), i * 7);
 	}
 }
@@ -161,7 +161,7 @@ TEST(a_worker_with_nothing_to_read_has_caught_up)
 {
 	start();
 	for (unsigned i = 0; i < 20; i++)
-		assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
+		assert_int_equal(queue_consumer_catch_up(stats_worker_consumer(worker), TIMEOUT_MS), 0);
 	assert_int_equal(fake.commits, 0);
 }
 
@@ -171,7 +171,7 @@ TEST(more_than_a_batch_is_waited_for)
 	start();
 	for (unsigned i = 0; i < WRITERS; i++)
 		write_clicks(event_log_writer(events, i), 1, 100 * BATCH + 1);
-	assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
+	assert_int_equal(queue_consumer_catch_up(stats_worker_consumer(worker), TIMEOUT_MS), 0);
 	assert_int_equal(visits_of(1), WRITERS * (100 * BATCH + 1));
 }
 
@@ -185,7 +185,7 @@ TEST(under_a_load_that_never_ends_it_still_returns)
 	set_feed(w);
 	for (unsigned i = 1; i <= 10; i++) {
 		write_clicks(event_log_writer(events, 1), 1, 5);
-		assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
+		assert_int_equal(queue_consumer_catch_up(stats_worker_consumer(worker), TIMEOUT_MS), 0);
 		assert_true(visits_of(1) == i * 5);
 	}
 	set_feed(NULL);
@@ -197,7 +197,7 @@ static void *write_and_catch_up(void *arg)
 	uint64_t bad = 0;
 	for (unsigned i = 1; i <= 50; i++) {
 		write_clicks(event_log_writer(events, number), 1 + number, number + 1);
-		bad += pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS) != 0;
+		bad += queue_consumer_catch_up(stats_worker_consumer(worker), TIMEOUT_MS) != 0;
 		bad += visits_of(1 + number) != i * (number + 1);
 	}
 	return (void *)(uintptr_t)bad;
@@ -224,9 +224,9 @@ TEST(what_cannot_be_committed_in_time_is_reported)
 	start();
 	set_failing(ERR_UNAVAILABLE);
 	write_clicks(event_log_writer(events, 0), 1, 3);
-	assert_int_equal(pump_catch_up(stats_worker_pump(worker), SHORT_MS), ERR_UNAVAILABLE);
+	assert_int_equal(queue_consumer_catch_up(stats_worker_consumer(worker), SHORT_MS), ERR_UNAVAILABLE);
 	set_failing(0);
-	assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
+	assert_int_equal(queue_consumer_catch_up(stats_worker_consumer(worker), TIMEOUT_MS), 0);
 	assert_int_equal(visits_of(1), 3);
 }
 
@@ -234,22 +234,22 @@ TEST(what_cannot_be_committed_in_time_is_reported)
 TEST(who_asks_while_a_commit_is_under_way_gets_what_came_after_it_too)
 {
 	start();
-	assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
+	assert_int_equal(queue_consumer_catch_up(stats_worker_consumer(worker), TIMEOUT_MS), 0);
 	set_held(true);
 	write_clicks(event_log_writer(events, 0), 1, 3);
-	assert_int_equal(pump_catch_up(stats_worker_pump(worker), SHORT_MS),
+	assert_int_equal(queue_consumer_catch_up(stats_worker_consumer(worker), SHORT_MS),
 	                 ERR_UNAVAILABLE); /* it is read, and held */
 	write_clicks(event_log_writer(events, 0), 1, 4);
-	assert_int_equal(pump_catch_up(stats_worker_pump(worker), SHORT_MS), ERR_UNAVAILABLE);
+	assert_int_equal(queue_consumer_catch_up(stats_worker_consumer(worker), SHORT_MS), ERR_UNAVAILABLE);
 	set_held(false);
-	assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
+	assert_int_equal(queue_consumer_catch_up(stats_worker_consumer(worker), TIMEOUT_MS), 0);
 	assert_int_equal(visits_of(1), 7);
 }
 
 static void *catch_up_until_told(void *arg)
 {
 	int *r = arg;
-	*r = pump_catch_up(stats_worker_pump(worker), 10 * TIMEOUT_MS);
+	*r = queue_consumer_catch_up(stats_worker_consumer(worker), 10 * TIMEOUT_MS);
 	set_held(false); /* so that the worker can end at all */
 	return NULL;
 }
@@ -259,7 +259,7 @@ TEST(who_waits_is_told_when_the_worker_ends)
 	pthread_t thread;
 	int r = 0;
 	start();
-	assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
+	assert_int_equal(queue_consumer_catch_up(stats_worker_consumer(worker), TIMEOUT_MS), 0);
 	set_held(true);
 	write_clicks(event_log_writer(events, 0), 1, 3);
 	assert_int_equal(pthread_create(&thread, NULL, catch_up_until_told, &r), 0);
@@ -279,8 +279,9 @@ TEST(nobody_waits_for_a_worker_that_lets_go)
 	start();
 	set_failing(ERR_UNAVAILABLE);
 	write_clicks(event_log_writer(events, 0), 1, 3);
-	pump_let_go(stats_worker_pump(worker));
-	assert_int_equal(pump_catch_up(stats_worker_pump(worker), 100 * TIMEOUT_MS), ERR_UNAVAILABLE);
+	queue_consumer_cancel_waits(stats_worker_consumer(worker));
+	assert_int_equal(queue_consumer_catch_up(stats_worker_consumer(worker), 100 * TIMEOUT_MS),
+	                 ERR_UNAVAILABLE);
 	set_failing(0);
 }
 
@@ -298,7 +299,7 @@ TEST(a_segment_that_cannot_be_read_is_not_waited_for)
 	memset(bytes.data + EVENT_HEADER_BYTES, 0x5a, segments[0].end - EVENT_HEADER_BYTES);
 	segment_file_write(dir.path, segments[0].segment, bytes.data, bytes.len);
 	start();
-	assert_int_equal(pump_catch_up(stats_worker_pump(worker), TIMEOUT_MS), 0);
+	assert_int_equal(queue_consumer_catch_up(stats_worker_consumer(worker), TIMEOUT_MS), 0);
 	assert_int_equal(visits_of(1), 0);
 	assert_int_equal(visits_of(3), 4);
 }

@@ -1,8 +1,8 @@
-/* The pump, on a queue and a consumer that the test scripts. Catching up is in worker_test.c, through the
+/* The queue consumer, with a scripted queue and a scripted handler. Catching up is in worker_test.c, through the
  * stats worker. */
 #include "lib/test.h"
 #include "obs/log.h"
-#include "queue/pump.h"
+#include "queue/consumer.h"
 
 enum { BATCH = 10 };
 
@@ -30,7 +30,7 @@ static struct sink_like {
 	bool finished;
 } taker;
 
-static struct pump *pump;
+static struct queue_consumer *consumer;
 static char refuses[64];
 
 #define LOCKED(...)                                 \
@@ -204,8 +204,8 @@ static void taker_finish(void *ctx)
 	LOCKED(taker.finished = true);
 }
 
-static const struct pump_consumer consumer = {taker_begin,  taker_is_full, taker_add,
-                                              taker_commit, taker_chores,  taker_finish};
+static const struct batch_handler handler = {taker_begin,  taker_is_full, taker_add,
+                                             taker_commit, taker_chores,  taker_finish};
 
 static int setup(void **state)
 {
@@ -214,19 +214,19 @@ static int setup(void **state)
 	taker = (struct sink_like){0};
 	pthread_mutex_init(&source.lock, NULL);
 	snprintf(refuses, sizeof(refuses), "nobody takes it");
-	const struct pump_config config = {.name = "pump",
-	                                   .refuses = refuses,
-	                                   .queue = &source.base,
-	                                   .consumer = &consumer,
-	                                   .interval_ms = 1};
-	MUST(pump_start(&config, &pump, &why));
+	const struct queue_consumer_config config = {.name = "consumer",
+	                                             .refuses = refuses,
+	                                             .queue = &source.base,
+	                                             .handler = &handler,
+	                                             .interval_ms = 1};
+	MUST(queue_consumer_start(&config, &consumer, &why));
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	pump_stop(pump);
-	pump = NULL;
+	queue_consumer_stop(consumer);
+	consumer = NULL;
 	pthread_mutex_destroy(&source.lock);
 	return 0;
 }
@@ -245,13 +245,13 @@ TEST(a_batch_that_is_refused_is_offered_again)
 {
 	struct err e = {""};
 	LOCKED(taker.commit_says = ERR_UNAVAILABLE; source.written = 3);
-	UNTIL(pump_trouble(pump, &e) == ERR_UNAVAILABLE);
+	UNTIL(queue_consumer_trouble(consumer, &e) == ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "nobody takes it"));
 	assert_int_equal(number_of(&source.committed), 0);
 	LOCKED(taker.commit_says = 0);
 	UNTIL(number_of(&source.committed) == 3);
 	assert_int_equal(number_of(&taker.taken), 3);
-	UNTIL(pump_trouble(pump, &e) == 0);
+	UNTIL(queue_consumer_trouble(consumer, &e) == 0);
 	unsigned rewinds;
 	LOCKED(rewinds = source.rewinds);
 	assert_int_equal(rewinds, 0);
@@ -283,43 +283,43 @@ TEST(a_trouble_of_the_queue_is_reported_until_it_is_over)
 {
 	struct err e = {""};
 	LOCKED(source.trouble_says = ERR_UNAVAILABLE);
-	UNTIL(pump_trouble(pump, &e) == ERR_UNAVAILABLE);
+	UNTIL(queue_consumer_trouble(consumer, &e) == ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, "the queue hurts"));
 	LOCKED(source.trouble_says = 0);
-	UNTIL(pump_trouble(pump, &e) == 0);
+	UNTIL(queue_consumer_trouble(consumer, &e) == 0);
 }
 
 TEST(one_that_stops_takes_what_is_left)
 {
 	LOCKED(source.written = 500);
-	pump_stop(pump);
-	pump = NULL;
+	queue_consumer_stop(consumer);
+	consumer = NULL;
 	assert_int_equal(taker.taken, 500);
 	assert_int_equal(source.committed, 500);
 	assert_true(taker.finished);
 }
 
-TEST(one_that_stops_does_not_wait_for_a_consumer_that_refuses)
+TEST(one_that_stops_does_not_wait_for_a_handler_that_refuses)
 {
 	struct err e;
 	LOCKED(taker.commit_says = ERR_UNAVAILABLE; source.written = 3);
-	UNTIL(pump_trouble(pump, &e) == ERR_UNAVAILABLE);
-	pump_stop(pump);
-	pump = NULL;
+	UNTIL(queue_consumer_trouble(consumer, &e) == ERR_UNAVAILABLE);
+	queue_consumer_stop(consumer);
+	consumer = NULL;
 	assert_int_equal(source.committed, 0);
 	assert_true(taker.finished);
 }
 
-TEST(a_consumer_that_hangs_is_a_trouble_and_is_not_waited_for_longer_than_one_wants)
+TEST(a_handler_that_hangs_is_a_trouble_and_is_not_waited_for_longer_than_one_wants)
 {
 	struct err e = {""};
 	LOCKED(taker.hangs = true; source.written = 3);
-	UNTIL(pump_trouble(pump, &e) == ERR_UNAVAILABLE);
-	assert_non_null(strstr(e.text, "under way"));
-	pump_ask_end(pump);
-	assert_false(pump_wait_end(pump, 20));
+	UNTIL(queue_consumer_trouble(consumer, &e) == ERR_UNAVAILABLE);
+	assert_non_null(strstr(e.text, "the commit of a batch has taken"));
+	queue_consumer_ask_stop(consumer);
+	assert_false(queue_consumer_wait_stop(consumer, 20));
 	LOCKED(taker.hangs = false; taker.commit_says = ERR_UNAVAILABLE);
-	assert_true(pump_wait_end(pump, UNTIL_MS));
+	assert_true(queue_consumer_wait_stop(consumer, UNTIL_MS));
 	assert_true(taker.finished);
 	assert_int_equal(source.committed, 0);
 }

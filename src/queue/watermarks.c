@@ -1,4 +1,4 @@
-#include "queue/marks.h"
+#include "queue/watermarks.h"
 
 #include "base/hash.h"
 
@@ -6,36 +6,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MARK_BIT (1ULL << 63)
+#define WATERMARK_BIT (1ULL << 63)
 
-struct place {
+struct log_position {
 	uint64_t segment, position;
 };
 
-struct mark {
+struct watermark {
 	uint64_t partition, node;
 	uint64_t writer;
-	uint64_t stream; /* the segment's; the position's is the one behind it */
-	struct place at, kept;
+	uint64_t stream;              /* of the segment; that of the position is one higher */
+	struct log_position at, kept; /* read; committed */
 };
 
-struct marks {
-	struct mark *all;
+struct watermarks {
+	struct watermark *all;
 	size_t count, cap;
 	uint32_t *slots; /* 1 + index; twice as many as cap */
 	struct position *loaded;
 	size_t loaded_count;
-	size_t last; /* moved by the last marks_pass */
-	struct place last_before;
+	size_t last; /* the watermark that advanced last */
+	struct log_position last_before;
 };
 
-int marks_new(struct marks **ret)
+int watermarks_new(struct watermarks **ret)
 {
 	*ret = calloc(1, sizeof(**ret));
 	return *ret ? 0 : ERR_NOMEM;
 }
 
-void marks_free(struct marks *m)
+void watermarks_free(struct watermarks *m)
 {
 	if (!m)
 		return;
@@ -45,7 +45,7 @@ void marks_free(struct marks *m)
 	free(m);
 }
 
-/* What is kept */
+/* Stored positions */
 
 static int position_order(const void *a, const void *b)
 {
@@ -53,7 +53,7 @@ static int position_order(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-int marks_load(struct marks *m, const struct position *positions, size_t count)
+int watermarks_load(struct watermarks *m, const struct position *positions, size_t count)
 {
 	struct position *loaded = calloc(count + 1, sizeof(*loaded));
 	if (!loaded)
@@ -61,15 +61,14 @@ int marks_load(struct marks *m, const struct position *positions, size_t count)
 	free(m->loaded);
 	m->loaded = loaded;
 	m->loaded_count = 0;
-	for (size_t i = 0; i < count; i++) {
-		if (positions[i].stream & MARK_BIT)
+	for (size_t i = 0; i < count; i++)
+		if (positions[i].stream & WATERMARK_BIT)
 			loaded[m->loaded_count++] = positions[i];
-	}
 	qsort(loaded, m->loaded_count, sizeof(*loaded), position_order);
 	return 0;
 }
 
-static uint64_t kept_of(const struct marks *m, uint64_t stream)
+static uint64_t kept_of(const struct watermarks *m, uint64_t stream)
 {
 	const struct position wanted = {.stream = stream};
 	const struct position *found = m->loaded_count > 0 ? bsearch(&wanted, m->loaded, m->loaded_count,
@@ -80,28 +79,28 @@ static uint64_t kept_of(const struct marks *m, uint64_t stream)
 
 /* The table */
 
-static size_t slot_of(const struct marks *m, uint64_t partition, uint64_t node, uint64_t writer)
+static size_t slot_of(const struct watermarks *m, uint64_t partition, uint64_t node, uint64_t writer)
 {
 	size_t i = hash_u64(node + writer, partition) & (2 * m->cap - 1);
 	for (; m->slots[i] != 0; i = (i + 1) & (2 * m->cap - 1)) {
-		const struct mark *k = &m->all[m->slots[i] - 1];
+		const struct watermark *k = &m->all[m->slots[i] - 1];
 		if (k->node == node && k->writer == writer && k->partition == partition)
 			break;
 	}
 	return i;
 }
 
-static void slots_fill(struct marks *m)
+static void slots_fill(struct watermarks *m)
 {
 	memset(m->slots, 0, 2 * m->cap * sizeof(*m->slots));
 	for (size_t i = 0; i < m->count; i++)
 		m->slots[slot_of(m, m->all[i].partition, m->all[i].node, m->all[i].writer)] = (uint32_t)i + 1;
 }
 
-static int grow(struct marks *m)
+static int grow(struct watermarks *m)
 {
 	size_t cap = MAX(2 * m->cap, (size_t)64);
-	struct mark *all = reallocarray(m->all, cap, sizeof(*all));
+	struct watermark *all = reallocarray(m->all, cap, sizeof(*all));
 	if (all)
 		m->all = all;
 	uint32_t *slots = calloc(2 * cap, sizeof(*slots));
@@ -116,7 +115,7 @@ static int grow(struct marks *m)
 	return 0;
 }
 
-static struct mark *mark_of(struct marks *m, uint64_t partition, struct event_id id)
+static struct watermark *watermark_of(struct watermarks *m, uint64_t partition, struct event_id id)
 {
 	uint64_t writer = id.segment >> 24 & 0xff;
 	if (m->count == m->cap && grow(m) < 0)
@@ -124,62 +123,61 @@ static struct mark *mark_of(struct marks *m, uint64_t partition, struct event_id
 	size_t slot = slot_of(m, partition, id.node, writer);
 	if (LIKELY(m->slots[slot] != 0))
 		return &m->all[m->slots[slot] - 1];
-	struct mark *k = &m->all[m->count];
-	*k = (struct mark){.partition = partition, .node = id.node, .writer = writer};
-	/* It is kept for good, so it is the same everywhere: SipHash with a key of zeros. */
+	struct watermark *k = &m->all[m->count];
+	*k = (struct watermark){.partition = partition, .node = id.node, .writer = writer};
+	/* The number is stored, so the hash must not change: SipHash with a key of zeros. */
 	static const uint8_t key[crypto_shorthash_KEYBYTES];
 	const uint64_t name[3] = {k->partition, k->node, k->writer};
 	uint64_t hash;
 	crypto_shorthash((uint8_t *)&hash, (const uint8_t *)name, sizeof(name), key);
-	k->stream = (hash | MARK_BIT) & ~1ULL;
-	k->kept = (struct place){kept_of(m, k->stream), kept_of(m, k->stream + 1)};
+	k->stream = (hash | WATERMARK_BIT) & ~1ULL;
+	k->kept = (struct log_position){kept_of(m, k->stream), kept_of(m, k->stream + 1)};
 	k->at = k->kept;
 	m->slots[slot] = (uint32_t)++m->count;
 	return k;
 }
 
-void marks_forget(struct marks *m, uint64_t partition)
+void watermarks_forget(struct watermarks *m, uint64_t partition)
 {
 	size_t left = 0;
-	for (size_t i = 0; i < m->count; i++) {
+	for (size_t i = 0; i < m->count; i++)
 		if (m->all[i].partition != partition)
 			m->all[left++] = m->all[i];
-	}
 	m->count = left;
 	if (m->cap > 0)
 		slots_fill(m);
 }
 
-int marks_pass(struct marks *m, uint64_t partition, struct event_id id)
+int watermarks_advance(struct watermarks *m, uint64_t partition, struct event_id id)
 {
-	struct mark *k = mark_of(m, partition, id);
+	struct watermark *k = watermark_of(m, partition, id);
 	if (!k)
 		return ERR_NOMEM;
 	if (id.segment < k->at.segment || (id.segment == k->at.segment && id.position <= k->at.position))
 		return 0;
 	m->last = (size_t)(k - m->all);
 	m->last_before = k->at;
-	k->at = (struct place){id.segment, id.position};
+	k->at = (struct log_position){id.segment, id.position};
 	return 1;
 }
 
-void marks_undo(struct marks *m)
+void watermarks_undo(struct watermarks *m)
 {
 	m->all[m->last].at = m->last_before;
 }
 
-/* Steps */
+/* Changes */
 
-size_t marks_steps_max(const struct marks *m)
+size_t watermarks_changes_max(const struct watermarks *m)
 {
 	return 2 * m->count;
 }
 
-size_t marks_steps(const struct marks *m, struct advance *ret)
+size_t watermarks_changes(const struct watermarks *m, struct advance *ret)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < m->count; i++) {
-		const struct mark *k = &m->all[i];
+		const struct watermark *k = &m->all[i];
 		if (k->at.segment != k->kept.segment)
 			ret[n++] = (struct advance){k->stream, k->kept.segment, k->at.segment};
 		if (k->at.position != k->kept.position)
@@ -188,13 +186,13 @@ size_t marks_steps(const struct marks *m, struct advance *ret)
 	return n;
 }
 
-void marks_commit(struct marks *m)
+void watermarks_commit(struct watermarks *m)
 {
 	for (size_t i = 0; i < m->count; i++)
 		m->all[i].kept = m->all[i].at;
 }
 
-void marks_rewind(struct marks *m)
+void watermarks_rewind(struct watermarks *m)
 {
 	for (size_t i = 0; i < m->count; i++)
 		m->all[i].at = m->all[i].kept;
