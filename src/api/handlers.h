@@ -1,4 +1,5 @@
-/* The handlers behind the route table (routes.c). Each replies, or defers and replies later. */
+/* The handlers behind the route table (routes.c). Each replies, or defers the connection and replies
+ * later. */
 #pragma once
 
 #include "handler/api.h"
@@ -7,6 +8,8 @@ typedef void api_handler_fn(struct api_call *call);
 
 /* links.c */
 api_handler_fn links_post, links_list_get, link_get, link_patch, link_delete;
+
+/* legacy_urls.c */
 api_handler_fn create_url_post, delete_url_delete;
 
 /* permissions.c */
@@ -15,7 +18,7 @@ api_handler_fn permissions_get, permission_put, permission_delete;
 /* sweeps.c */
 api_handler_fn sweep_post;
 
-/* sign_in.c */
+/* sessions.c */
 api_handler_fn session_post, session_get, session_delete;
 
 /* users.c */
@@ -30,14 +33,17 @@ api_handler_fn event_post;
 /* stats.c */
 api_handler_fn link_stats_get, link_visits_get, orphans_get, window_get, overview_get;
 
-/* books.c */
+/* reconcile.c */
 api_handler_fn reconcile_get;
 
 /* live.c */
 api_handler_fn live_get;
 
 /* system.c */
-api_handler_fn healthz_get, readyz_get, openapi_get, front_get;
+api_handler_fn healthz_get, readyz_get, front_get;
 
-/* gauges.c */
+/* openapi.c */
+api_handler_fn openapi_get;
+
+/* metrics_page.c */
 api_handler_fn metrics_get;

@@ -25,7 +25,7 @@ void link_json_created(struct buf *b, const struct api *api, const struct link_r
 	buf_char(b, '}');
 }
 
-/* What the record alone does not say. */
+/* Fields that are not in the record. */
 static bool own_json(struct buf *b, const struct field *f, const void *record, const void *ctx)
 {
 	const struct link_record *link = record;
@@ -39,7 +39,7 @@ static bool own_json(struct buf *b, const struct field *f, const void *record, c
 		json_out_str(b, api->domain);
 	} else if (str_eq(name, STR("owner"))) {
 		json_out_str_or_null(b, link->user_name.len > 0 ? link->user_name : STR_NULL);
-	} else { /* this version has no other value; they are there for the sake of the shape */
+	} else { /* reserved for later versions: always false, or an empty list */
 		buf_str(b, str_eq(name, STR("rules")) ? STR("[]") : STR("false"));
 	}
 	return true;

@@ -1,4 +1,4 @@
-/* Who may follow a private link: /api/v1/links/{key}/permissions, for its owner and admins. */
+/* The routes /api/v1/links/{key}/permissions: who may follow a private link. For its owner and admins. */
 #include "api/handlers.h"
 #include "base/json_out.h"
 #include "base/utf8.h"
@@ -8,7 +8,7 @@
 #include "handler/problem.h"
 #include "handler/reply.h"
 
-/* So that an owner tells apart who they let in, and learns no addresses: a***@example.com. */
+/* Owners must be able to tell users apart, and must not learn their addresses: a***@example.com. */
 static void email_masked(struct buf *b, struct str email)
 {
 	struct str domain = email;
@@ -31,7 +31,7 @@ static void listed_json(struct buf *b, uint64_t id, const struct user_record *us
 	else
 		json_out_str_or_null(b, email);
 	buf_str(b, STR(",\"name\":"));
-	json_out_str_or_null(b, user->id && for_admin ? account_name(arena, user) : STR_NULL);
+	json_out_str_or_null(b, user->id && for_admin ? account_display_name(arena, user) : STR_NULL);
 	buf_char(b, '}');
 }
 
@@ -49,36 +49,36 @@ static void permissions_get_done(struct read_job *j)
 	for (size_t i = 0; i < j->permitted.count; i++) {
 		if (i)
 			buf_char(&body, ',');
-		listed_json(&body, j->permitted.users[i], &j->permitted.people[i], http_conn_arena(j->conn),
+		listed_json(&body, j->permitted.ids[i], &j->permitted.users[i], http_conn_arena(j->conn),
 		            j->owner == 0);
 	}
 	buf_str(&body, STR("]}"));
-	api_reply_json(j->conn, 200, &body, NULL, 0);
+	reply_json(j->conn, 200, &body, NULL, 0);
 }
 
 void permissions_get(struct api_call *call)
 {
-	struct str name = link_param_take(call->w, call->c, call->params[0]);
-	struct read_job *j = name.ptr ? read_job_new(call->w, call->c, READ_PERMITTED, permissions_get_done)
+	struct str name = link_param_key(call->w, call->c, call->params[0]);
+	struct read_job *j = name.ptr ? read_job_new(call->w, call->c, READ_PERMISSIONS, permissions_get_done)
 	                              : NULL;
 	if (!j)
 		return;
-	j->owner = link_param_owner(&call->caller);
+	j->owner = caller_owner_filter(&call->caller);
 	j->permitted.ref = links_ref(call->w->api->links, name);
 	read_job_submit(j);
 }
 
-/* A link that is not theirs is told before a user who is none: or they could find out who there is. */
+/* "No such link" takes precedence over "no such user"; otherwise callers could find out which users exist. */
 static void permission_done(struct write_job *j)
 {
 	int r = j->write.result;
 	if (r == ERR_INVALID || (r == 0 && j->write.user == 0))
-		problem_say(j->conn, 404, "no-such-user",
-		            "There is no such user; name one by email address or id.");
+		problem_reply(j->conn, 404, "no-such-user",
+		              "There is no such user; name one by email address or id in the path.");
 	else if (r == ERR_LIMIT)
-		problem_say(j->conn, 409, "too-many-permissions",
-		            "A link's list holds at most %d users; take somebody off it first.",
-		            PERMITTED_MAX);
+		problem_reply(j->conn, 409, "too-many-permissions",
+		              "%d users may follow this link, which is the limit; remove one first.",
+		              PERMITTED_MAX);
 	else if (r < 0)
 		link_param_reply_failed(j->conn, r);
 	else
@@ -98,7 +98,7 @@ static void permission_change(struct api_call *call, enum store_write_kind kind)
 	}
 	struct account user = {0};
 	if (http_percent_decode(call->params[1], text, &len) &&
-	    !auth_user_named(call, str_n(text, len), &user))
+	    !caller_resolve_user(call, str_n(text, len), &user))
 		return;
 	j->write.user = user.id;
 	write_job_submit(j);

@@ -15,7 +15,7 @@ const char *stats_step_name(enum stats_step s)
 	return step_names[s];
 }
 
-/* A parameter, decoded; STR_NULL when it is not given. */
+/* A parameter, decoded; STR_NULL: not given. */
 static int param(struct str query, const char *name, struct arena *arena, struct str *ret, struct err *e)
 {
 	struct str raw = http_query_param(query, str_of(name));
@@ -27,12 +27,12 @@ static int param(struct str query, const char *name, struct arena *arena, struct
 		return ERR_NOMEM;
 	size_t len = 0;
 	if (!http_percent_decode(raw, text, &len))
-		return err_set(e, ERR_INVALID, "The parameter '%s' has a malformed %%-escape in it.", name);
+		return err_set(e, ERR_INVALID, "The parameter '%s' has a malformed %%-escape.", name);
 	*ret = str_n(text, len);
 	return 0;
 }
 
-/* The query with '+' for a space, as forms write it. Times are read without: +02:00 is an offset. */
+/* The query with spaces for '+', as forms send it. Times are read without this: +02:00 is an offset. */
 static int form_text(struct str query, struct arena *arena, struct str *ret)
 {
 	char *text = arena_alloc(arena, query.len + 1);
@@ -166,12 +166,14 @@ int stats_params_read(struct str query, int64_t now_ms, struct stats_query *q, s
 		int found = find_name(bots, bots_names, ARRAY_LEN(bots_names));
 		if (found < 0)
 			return err_set(e, ERR_INVALID,
-			               "The parameter 'bots' must be include, exclude or only.");
+			               "The parameter 'bots' is '%.*s'; it must be include, exclude or only.",
+			               (int)MIN(bots.len, (size_t)32), bots.ptr);
 		q->bots = (enum stats_bots)found;
 	}
 	if (limit.ptr && (!str_u64(limit, &shares) || shares < 1 || shares > SHARES_MAX))
-		return err_set(e, ERR_INVALID, "The parameter 'limit' must be a number from 1 to %d.",
-		               SHARES_MAX);
+		return err_set(e, ERR_INVALID,
+		               "The parameter 'limit' is '%.*s'; it must be a number from 1 to %d.",
+		               (int)MIN(limit.len, (size_t)32), limit.ptr, SHARES_MAX);
 	q->shares_max = shares;
 	return 0;
 }

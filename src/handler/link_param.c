@@ -5,12 +5,14 @@
 void link_param_reply_failed(struct http_conn *c, int err)
 {
 	if (err == ERR_NOT_FOUND)
-		problem_say(c, 404, "no-such-link", "There is no link of that key, or it is not yours.");
+		problem_reply(c, 404, "no-such-link",
+		              "There is no link with this key, or it is not yours. GET /api/v1/links lists "
+		              "your links.");
 	else
 		problem_reply_store(c, err);
 }
 
-struct str link_param_take(struct api_worker *w, struct http_conn *c, struct str text)
+struct str link_param_key(struct api_worker *w, struct http_conn *c, struct str text)
 {
 	char folded[KEY_BYTES_MAX];
 	if (!key_is_wellformed(text)) {
@@ -21,9 +23,4 @@ struct str link_param_take(struct api_worker *w, struct http_conn *c, struct str
 	if (!key.ptr)
 		problem_reply_store(c, ERR_NOMEM);
 	return key;
-}
-
-uint64_t link_param_owner(const struct caller *caller)
-{
-	return caller_is_admin(caller) ? 0 : caller->user;
 }

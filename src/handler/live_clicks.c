@@ -7,7 +7,7 @@ static void raise_some(struct counters *counters, struct sink_total *totals, siz
 	struct counter asked[STEP_MAX];
 	for (size_t i = 0; i < n; i++)
 		asked[i] = (struct counter){.link = totals[i].link};
-	counters->ops->get(counters, asked, n); /* it says which it could not find out */
+	counters->ops->get(counters, asked, n); /* marks those it could not read */
 	for (size_t i = 0; i < n; i++) {
 		if (!asked[i].is_missing)
 			totals[i].clicks = MAX(totals[i].clicks, asked[i].clicks);

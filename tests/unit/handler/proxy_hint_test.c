@@ -95,8 +95,7 @@ static void the_operator_is_told_once(void **state)
 		proxy_hint(&w, &near, &forwarded);
 	assert_int_equal(lines, 1);
 	assert_non_null(strstr(last_line, "10.0.0.9"));
-	assert_non_null(
-	    strstr(last_line, "limits count the proxy as one visitor; set serve.trusted_proxies"));
+	assert_non_null(strstr(last_line, "add it to serve.trusted_proxies"));
 }
 
 int main(void)

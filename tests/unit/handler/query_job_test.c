@@ -38,7 +38,7 @@ int64_t loop_real_ms(const struct loop *l)
 	return 1;
 }
 
-int auth_check(const struct api *api, const struct caller *caller, bool *ret_ended)
+int caller_recheck(const struct api *api, const struct caller *caller, bool *ret_ended)
 {
 	(void)api;
 	(void)caller;
@@ -46,7 +46,7 @@ int auth_check(const struct api *api, const struct caller *caller, bool *ret_end
 	return 0;
 }
 
-void auth_refuse_ended(struct http_conn *c, const struct caller *caller)
+void caller_reply_ended(struct http_conn *c, const struct caller *caller)
 {
 	(void)caller;
 	c->replies++;
@@ -102,14 +102,14 @@ static int stop(void **state)
 	return 0;
 }
 
-static void nothing(struct ask_job *j)
+static void nothing(struct query_job *j)
 {
 	(void)j;
 }
 
-static struct ask_job *new_job(void)
+static struct query_job *new_job(void)
 {
-	struct ask_job *j = ask_job_new(&worker, &conn, sizeof(*j), nothing, nothing);
+	struct query_job *j = query_job_new(&worker, &conn, sizeof(*j), nothing, nothing);
 	assert_non_null(j);
 	return j;
 }
@@ -119,7 +119,7 @@ static int fill(enum hash_kind kind)
 {
 	int taken = 0;
 	conn.replies = 0;
-	while (ask_job_submit_hash(new_job(), kind))
+	while (query_job_submit_hash(new_job(), kind))
 		taken++;
 	assert_int_equal(conn.replies, 1);
 	assert_int_equal(conn.status, 503);
@@ -150,9 +150,9 @@ static void the_end_of_one_makes_room_for_one_of_its_kind(void **state)
 	fill(HASH_SET);
 	for (int i = 0; i < 3; i++) {
 		end_first_of_queue(); /* an unlock */
-		assert_false(ask_job_submit_hash(new_job(), HASH_SET));
-		assert_true(ask_job_submit_hash(new_job(), HASH_UNLOCK));
-		assert_false(ask_job_submit_hash(new_job(), HASH_UNLOCK));
+		assert_false(query_job_submit_hash(new_job(), HASH_SET));
+		assert_true(query_job_submit_hash(new_job(), HASH_UNLOCK));
+		assert_false(query_job_submit_hash(new_job(), HASH_UNLOCK));
 	}
 }
 
@@ -162,7 +162,7 @@ static void what_the_queue_did_not_take_keeps_no_share(void **state)
 	hasher.max = 2;
 	assert_int_equal(fill(HASH_SET), 2);
 	for (int i = 0; i < 2 * HASH_SET_MAX; i++)
-		assert_false(ask_job_submit_hash(new_job(), HASH_SET));
+		assert_false(query_job_submit_hash(new_job(), HASH_SET));
 	hasher.max = HASH_QUEUE_MAX;
 	assert_int_equal(fill(HASH_SET), HASH_SET_MAX - 2);
 }
@@ -171,7 +171,7 @@ static void other_questions_take_no_share(void **state)
 {
 	(void)state;
 	for (int i = 0; i < HASH_QUEUE_MAX; i++)
-		ask_job_submit(new_job());
+		query_job_submit(new_job());
 	for (size_t i = 0; i < query_pool.count; i++)
 		query_pool.jobs[i]->done(query_pool.jobs[i]);
 	for (int kind = 0; kind < HASH_KINDS; kind++)
@@ -181,18 +181,18 @@ static void other_questions_take_no_share(void **state)
 static void a_failure_is_told_as_the_one_of_who_failed(void **state)
 {
 	(void)state;
-	struct ask_job *j = new_job();
+	struct query_job *j = new_job();
 	j->result = ERR_UNAVAILABLE;
-	assert_true(ask_job_failed(j));
+	assert_true(query_job_reply_failed(j));
 	assert_int_equal(conn.status, 503);
-	assert_non_null(strstr(conn.body, "link store"));
-	j->result = ask_sink_said(j, ERR_UNAVAILABLE);
-	assert_true(ask_job_failed(j));
+	assert_non_null(strstr(conn.body, "The store does not answer"));
+	j->result = query_job_sink_result(j, ERR_UNAVAILABLE);
+	assert_true(query_job_reply_failed(j));
 	assert_int_equal(conn.status, 503);
-	assert_null(strstr(conn.body, "link store"));
+	assert_null(strstr(conn.body, "The store does not answer"));
 	assert_non_null(strstr(conn.body, "sink.url"));
-	j->result = ask_sink_said(j, ERR_CORRUPT);
-	assert_true(ask_job_failed(j));
+	j->result = query_job_sink_result(j, ERR_CORRUPT);
+	assert_true(query_job_reply_failed(j));
 	assert_int_equal(conn.status, 500);
 }
 

@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "handler/checks.h"
+#include "api/health_checks.h"
 #include "lib/until.h"
 
 #include <pthread.h>
@@ -14,34 +14,35 @@
 
 enum { LONG_MS = 60000, SHORT_MS = 50 };
 
-/* Somebody who is asked, and answers at once or when it is let. */
-struct somebody {
+/* Answers at once, or when `silent` ends. */
+struct backend {
 	_Atomic bool silent;
 	_Atomic unsigned asked;
 	_Atomic int code;
 };
 
-static struct somebody first, second;
+static struct backend first, second;
 
 static int ask(void *ctx, struct err *e)
 {
-	struct somebody *s = ctx;
-	atomic_fetch_add(&s->asked, 1);
-	while (atomic_load(&s->silent))
+	struct backend *b = ctx;
+	atomic_fetch_add(&b->asked, 1);
+	while (atomic_load(&b->silent))
 		until_pause();
-	int code = atomic_load(&s->code);
+	int code = atomic_load(&b->code);
 	return code < 0 ? err_set(e, code, "it is not well") : 0;
 }
 
-static struct checks *start(uint64_t first_ms, uint64_t second_ms)
+static struct health_checks *start(uint64_t first_ms, uint64_t second_ms)
 {
-	const struct check list[] = {{"first", ask, &first, first_ms}, {"second", ask, &second, second_ms}};
-	struct checks *c = NULL;
-	assert_int_equal(checks_new(list, ARRAY_LEN(list), &c, NULL), 0);
+	const struct health_check list[] = {{"first", ask, &first, first_ms},
+	                                    {"second", ask, &second, second_ms}};
+	struct health_checks *c = NULL;
+	assert_int_equal(health_checks_new(list, ARRAY_LEN(list), &c, NULL), 0);
 	return c;
 }
 
-static int forget(void **state)
+static int reset(void **state)
 {
 	(void)state;
 	memset(&first, 0, sizeof(first));
@@ -49,30 +50,30 @@ static int forget(void **state)
 	return 0;
 }
 
-static void each_answer_is_told(void **state)
+static void each_check_has_its_result(void **state)
 {
 	(void)state;
-	struct check_result results[2];
-	struct checks *c = start(LONG_MS, LONG_MS);
+	struct health_result results[2];
+	struct health_checks *c = start(LONG_MS, LONG_MS);
 	atomic_store(&second.code, ERR_CORRUPT);
-	checks_ask(c, results);
+	health_checks_run(c, results);
 	assert_int_equal(results[0].code, 0);
 	assert_int_equal(results[1].code, ERR_CORRUPT);
 	assert_string_equal(results[1].why.text, "it is not well");
 	atomic_store(&second.code, 0);
-	checks_ask(c, results);
+	health_checks_run(c, results);
 	assert_int_equal(results[1].code, 0);
-	checks_free(c);
+	health_checks_free(c);
 }
 
-static void one_that_does_not_answer_holds_up_nobody_and_is_not_asked_again_meanwhile(void **state)
+static void a_check_that_hangs_delays_no_other_and_is_not_started_twice(void **state)
 {
 	(void)state;
-	struct check_result results[2];
-	struct checks *c = start(LONG_MS, SHORT_MS);
+	struct health_result results[2];
+	struct health_checks *c = start(LONG_MS, SHORT_MS);
 	atomic_store(&second.silent, true);
 	for (unsigned i = 1; i <= 5; i++) {
-		checks_ask(c, results);
+		health_checks_run(c, results);
 		assert_int_equal(results[0].code, 0);
 		assert_int_equal(results[1].code, ERR_UNAVAILABLE);
 		assert_non_null(strstr(results[1].why.text, "no answer for"));
@@ -82,44 +83,43 @@ static void one_that_does_not_answer_holds_up_nobody_and_is_not_asked_again_mean
 	}
 	atomic_store(&second.silent, false);
 	do
-		checks_ask(c, results);
+		health_checks_run(c, results);
 	while (results[1].code != 0);
-	checks_free(c);
+	health_checks_free(c);
 }
 
-static void *ask_in_thread(void *arg)
+static void *run_in_thread(void *arg)
 {
-	struct check_result results[2];
-	checks_ask(arg, results);
+	struct health_result results[2];
+	health_checks_run(arg, results);
 	assert_int_equal(results[0].code, 0);
 	assert_int_equal(results[1].code, 0);
 	return NULL;
 }
 
-static void who_comes_meanwhile_waits_for_the_same_answer(void **state)
+static void callers_share_a_check_that_is_running(void **state)
 {
 	(void)state;
 	enum { MANY = 4 };
 	pthread_t threads[MANY];
-	struct checks *c = start(LONG_MS, LONG_MS);
+	struct health_checks *c = start(LONG_MS, LONG_MS);
 	atomic_store(&second.silent, true);
 	for (int i = 0; i < MANY; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, ask_in_thread, c), 0);
+		assert_int_equal(pthread_create(&threads[i], NULL, run_in_thread, c), 0);
 	UNTIL(atomic_load(&first.asked) >= 1 && atomic_load(&second.asked) >= 1);
 	assert_int_equal(atomic_load(&second.asked), 1);
 	atomic_store(&second.silent, false);
 	for (int i = 0; i < MANY; i++)
 		pthread_join(threads[i], NULL);
-	checks_free(c);
+	health_checks_free(c);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test_setup(each_answer_is_told, forget),
-	    cmocka_unit_test_setup(one_that_does_not_answer_holds_up_nobody_and_is_not_asked_again_meanwhile,
-	                           forget),
-	    cmocka_unit_test_setup(who_comes_meanwhile_waits_for_the_same_answer, forget),
+	    cmocka_unit_test_setup(each_check_has_its_result, reset),
+	    cmocka_unit_test_setup(a_check_that_hangs_delays_no_other_and_is_not_started_twice, reset),
+	    cmocka_unit_test_setup(callers_share_a_check_that_is_running, reset),
 	};
 	return cmocka_run_group_tests_name("checks", tests, NULL, NULL);
 }
