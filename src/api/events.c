@@ -7,6 +7,7 @@
 #include "api/handlers.h"
 #include "base/json_in.h"
 #include "base/json_out.h"
+#include "handler/jobs.h"
 #include "handler/problem.h"
 #include "handler/reply.h"
 
@@ -70,7 +71,7 @@ static int read_time(const struct event_request *q, struct json_in *in, int64_t 
 		return err_set(e, ERR_INVALID,
 		               "The field ts must be an integer: milliseconds since 1970, or seconds.");
 	if (ts <= 0)
-		return err_set(e, ERR_INVALID, "The field ts is %lld; it must be above zero.", (long long)ts);
+		return err_set(e, ERR_INVALID, "The field ts must be above zero, not %lld.", (long long)ts);
 	if (ts < SECONDS_BELOW)
 		ts *= 1000;
 	if (ts > q->now_ms + FUTURE_MS)
@@ -144,10 +145,9 @@ static void reject(struct event_request *q, size_t index, const char *reason)
 {
 	if (q->rejected++ >= REJECTED_MAX)
 		return;
-	if (q->rejected > 1)
-		buf_char(&q->errors, ',');
-	buf_printf(&q->errors, "{\"index\":%zu,\"error\":", index);
-	json_out_str(&q->errors, str_of(reason));
+	json_out_begin(&q->errors, NULL, '{');
+	json_out_name_u64(&q->errors, "index", index);
+	json_out_name_str(&q->errors, "error", str_of(reason));
 	buf_char(&q->errors, '}');
 }
 
@@ -231,7 +231,7 @@ static void reply_logged(struct capture_wait *wait, int err)
 	buf_str(&body, buf_view(&errors));
 	buf_char(&body, ']');
 	if (q->rejected > REJECTED_MAX)
-		buf_printf(&body, ",\"rejected_count\":%llu", (unsigned long long)q->rejected);
+		json_out_name_u64(&body, "rejected_count", q->rejected);
 	buf_char(&body, '}');
 	body.failed |= errors.failed;
 	reply_json(c, 200, &body, NULL, 0);
@@ -332,11 +332,9 @@ static bool accept_body(struct event_request *q, const struct api_call *call)
 
 void event_post(struct api_call *call)
 {
-	struct event_request *q = arena_zalloc(http_conn_arena(call->c), sizeof(*q));
-	if (!q) {
-		problem_reply_store(call->c, ERR_NOMEM);
+	struct event_request *q = request_zalloc(call->c, sizeof(*q));
+	if (!q)
 		return;
-	}
 	q->worker = call->w;
 	q->now_ms = loop_real_ms(http_conn_loop(call->c));
 	q->wait.done = reply_logged;

@@ -3,6 +3,7 @@
  * needs the right 'admin', so that a leaked key cannot create others.
  */
 #include "api/handlers.h"
+#include "base/json_out.h"
 #include "handler/caller.h"
 #include "handler/input.h"
 #include "handler/jobs.h"
@@ -106,11 +107,9 @@ void keys_post(struct api_call *call)
 	if (user.id == 0)
 		w->user = key_own_user(&w->key);
 	api_key_make(text, w->key.digest);
-	j->key_text = arena_str(w->arena, str_of(text));
+	j->key_text = request_str(c, str_of(text));
 	if (j->key_text.ptr)
 		write_job_submit(j);
-	else
-		problem_reply_store(c, ERR_NOMEM);
 }
 
 static void keys_get_done(struct read_job *j)
@@ -124,8 +123,7 @@ static void keys_get_done(struct read_job *j)
 	for (size_t i = 0; i < j->keys.count; i++) {
 		struct key_record *key = &j->keys.keys[i];
 		key->used_ms = MAX(key->used_ms, accounts_key_used_ms(j->worker->api->accounts, key->id));
-		if (i)
-			buf_char(&body, ',');
+		json_out_next(&body);
 		key_json(&body, key, STR_NULL);
 	}
 	reply_page_by_id(j->conn, &body, j->keys.more ? j->keys.keys[j->keys.count - 1].id : 0);

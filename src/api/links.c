@@ -3,6 +3,7 @@
 #include "api/link_json.h"
 #include "api/link_writes.h"
 #include "auth/passwords.h"
+#include "base/json_out.h"
 #include "handler/caller.h"
 #include "handler/input.h"
 #include "handler/jobs.h"
@@ -203,11 +204,9 @@ static bool take_idempotency_key(struct write_job *j, const struct http_request 
 		              IDEMPOTENCY_KEY_BYTES_MAX);
 		return false;
 	}
-	j->write.idempotency_key = arena_str(j->write.arena, key);
-	if (!j->write.idempotency_key.ptr) {
-		problem_reply_store(j->conn, ERR_NOMEM);
+	j->write.idempotency_key = request_str(j->conn, key);
+	if (!j->write.idempotency_key.ptr)
 		return false;
-	}
 	crypto_generichash(j->write.fingerprint, FINGERPRINT_BYTES, (const unsigned char *)req->body.ptr,
 	                   req->body.len, NULL, 0);
 	return true;
@@ -380,15 +379,12 @@ static void links_list_done(struct read_job *j)
 	struct buf CLEANUP(buf_release) body = {0};
 	buf_str(&body, STR("{\"links\":["));
 	for (size_t i = 0; i < page->count; i++) {
-		if (i)
-			buf_char(&body, ',');
+		json_out_next(&body);
 		link_json(&body, j->worker->api, &page->links[i]);
 	}
-	buf_str(&body, STR("],\"next\":"));
-	if (page->next.ptr)
-		buf_printf(&body, "\"%.*s\"}", STR_ARG(page->next));
-	else
-		buf_str(&body, STR("null}"));
+	buf_char(&body, ']');
+	json_out_name_str(&body, "next", page->next);
+	buf_char(&body, '}');
 	reply_json(j->conn, 200, &body, NULL, 0);
 }
 

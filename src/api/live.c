@@ -228,21 +228,15 @@ void live_worker_init(struct api_worker *w)
 
 /* Publishing, on the stats worker's thread */
 
-static void put_text(struct buf *b, const char *name, struct str value)
-{
-	buf_printf(b, ",\"%s\":", name);
-	json_out_str_or_null(b, value);
-}
-
 static void item_begin(struct live_chunk *chunk, uint64_t link, const char *event)
 {
 	chunk->items[chunk->item_count] = (struct live_item){.link = link, .at = chunk->text.len};
-	buf_printf(&chunk->text, "event: %s\ndata: ", event);
+	buf_printf(&chunk->text, "event: %s\ndata: {", event);
 }
 
 static void item_end(struct live_chunk *chunk)
 {
-	buf_str(&chunk->text, STR("\n\n"));
+	buf_str(&chunk->text, STR("}\n\n"));
 	struct live_item *item = &chunk->items[chunk->item_count++];
 	item->len = chunk->text.len - item->at;
 }
@@ -254,22 +248,18 @@ static void put_visit(struct live_chunk *chunk, const struct stats_news *news,
 	const struct sink_visit *v = &news->batch->visits[recent->visit];
 	const struct dimension_set *set = &news->batch->sets[v->set];
 	item_begin(chunk, v->link, names[set->kind]);
-	buf_str(&chunk->text, STR("{\"t\":"));
-	json_out_time(&chunk->text, v->time_ms);
-	put_text(&chunk->text, "key", str_n(recent->key, recent->key_len));
+	json_out_name_time(&chunk->text, "t", v->time_ms);
+	json_out_name_str(&chunk->text, "key", str_n(recent->key, recent->key_len));
 	for (unsigned dim = 0; dim < DIM_COUNT; dim++)
-		put_text(&chunk->text, visit_dim_names[dim], set->dims[dim]);
-	buf_char(&chunk->text, '}');
+		json_out_name_str(&chunk->text, visit_dim_names[dim], set->dims[dim]);
 	item_end(chunk);
 }
 
 static void put_impression(struct live_chunk *chunk, const struct sink_impression *i)
 {
 	item_begin(chunk, 0, "impression");
-	buf_str(&chunk->text, STR("{\"t\":"));
-	json_out_time(&chunk->text, i->time_ms);
-	put_text(&chunk->text, "adId", i->ad);
-	buf_char(&chunk->text, '}');
+	json_out_name_time(&chunk->text, "t", i->time_ms);
+	json_out_name_str(&chunk->text, "adId", i->ad);
 	item_end(chunk);
 }
 
@@ -277,11 +267,10 @@ static void put_totals(struct live_chunk *chunk, const struct stats_news *news)
 {
 	const struct sink_batch *b = news->batch;
 	item_begin(chunk, 0, "totals");
-	buf_printf(&chunk->text,
-	           "{\"clicks\":%llu,\"orphans\":%llu,\"impressions\":%llu,\"duplicates\":%llu}",
-	           (unsigned long long)b->tally.clicks, (unsigned long long)b->tally.orphans,
-	           (unsigned long long)(b->impression_count - news->duplicates),
-	           (unsigned long long)(b->tally.duplicates + news->duplicates));
+	json_out_name_u64(&chunk->text, "clicks", b->tally.clicks);
+	json_out_name_u64(&chunk->text, "orphans", b->tally.orphans);
+	json_out_name_u64(&chunk->text, "impressions", b->impression_count - news->duplicates);
+	json_out_name_u64(&chunk->text, "duplicates", b->tally.duplicates + news->duplicates);
 	item_end(chunk);
 }
 
@@ -335,18 +324,13 @@ static const struct http_response live_head = {
     .field_count = ARRAY_LEN(live_fields),
 };
 
-static unsigned watchers_of(const struct api_worker *w, uint64_t user)
-{
-	unsigned count = 0;
-	for (const struct list *node = w->watchers.next; node != &w->watchers; node = node->next)
-		count += container_of(node, const struct watcher, link)->caller.user == user;
-	return count;
-}
-
 /* Counts one more watcher. False: there are too many, answered with 503. */
 static bool watch_admit(struct api_worker *w, struct http_conn *c, const struct caller *caller)
 {
-	if (watchers_of(w, caller->user) >= LIVE_WATCHERS_USER_MAX) {
+	unsigned own = 0;
+	for (const struct list *node = w->watchers.next; node != &w->watchers; node = node->next)
+		own += container_of(node, const struct watcher, link)->caller.user == caller->user;
+	if (own >= LIVE_WATCHERS_USER_MAX) {
 		problem_reply(
 		    c, 503, "too-many-watchers",
 		    "You have %d connections to the live feed, which is the limit; close one first.",

@@ -25,13 +25,14 @@ static void listed_json(struct buf *b, uint64_t id, const struct user_record *us
                         bool for_admin)
 {
 	struct str email = user->id ? user->email : STR_NULL;
-	buf_printf(b, "{\"id\":%llu,\"email\":", (unsigned long long)id);
+	buf_char(b, '{');
+	json_out_name_u64(b, "id", id);
+	json_out_name(b, "email");
 	if (email.ptr && !for_admin)
 		email_masked(b, email);
 	else
 		json_out_str_or_null(b, email);
-	buf_str(b, STR(",\"name\":"));
-	json_out_str_or_null(b, user->id && for_admin ? account_display_name(arena, user) : STR_NULL);
+	json_out_name_str(b, "name", user->id && for_admin ? account_display_name(arena, user) : STR_NULL);
 	buf_char(b, '}');
 }
 
@@ -42,13 +43,12 @@ static void permissions_get_done(struct read_job *j)
 		return;
 	}
 	struct buf CLEANUP(buf_release) body = {0};
-	buf_str(&body, STR("{\"key\":"));
-	json_out_str(&body, j->permitted.link.key);
-	buf_printf(&body, ",\"visibility\":\"%s\",\"users\":[",
-	           j->permitted.link.is_private ? "private" : "public");
+	buf_char(&body, '{');
+	json_out_name_str(&body, "key", j->permitted.link.key);
+	json_out_name_str(&body, "visibility", j->permitted.link.is_private ? STR("private") : STR("public"));
+	json_out_begin(&body, "users", '[');
 	for (size_t i = 0; i < j->permitted.count; i++) {
-		if (i)
-			buf_char(&body, ',');
+		json_out_next(&body);
 		listed_json(&body, j->permitted.ids[i], &j->permitted.users[i], http_conn_arena(j->conn),
 		            j->owner == 0);
 	}
@@ -90,12 +90,10 @@ static void permission_change(struct api_call *call, enum store_write_kind kind)
 	struct write_job *j = link_job_new(call, call->params[0], kind, permission_done);
 	if (!j)
 		return;
-	char *text = arena_alloc(j->write.arena, call->params[1].len + 1);
+	char *text = request_zalloc(call->c, call->params[1].len + 1);
 	size_t len = 0;
-	if (!text) {
-		problem_reply_store(call->c, ERR_NOMEM);
+	if (!text)
 		return;
-	}
 	struct account user = {0};
 	if (http_percent_decode(call->params[1], text, &len) &&
 	    !caller_resolve_user(call, str_n(text, len), &user))

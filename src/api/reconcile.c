@@ -1,5 +1,6 @@
 /* GET /api/v1/reconcile: compares what was served, logged and counted. */
 #include "api/handlers.h"
+#include "base/json_out.h"
 #include "handler/caller.h"
 #include "handler/query_job.h"
 #include "handler/reply.h"
@@ -91,9 +92,9 @@ static void reconcile_done(struct query_job *base)
 	    {"impression_rows", j->sink.impression_rows},
 	};
 	size_t count = ARRAY_LEN(lines) - (j->deep ? 0 : 2); /* only a deep run counts rows */
+	buf_char(&body, '{');
 	for (size_t i = 0; i < count; i++)
-		buf_printf(&body, "%c\"%s\":%llu", i == 0 ? '{' : ',', lines[i].name,
-		           (unsigned long long)lines[i].value);
+		json_out_name_u64(&body, lines[i].name, lines[i].value);
 	buf_char(&body, '}');
 	reply_json(base->conn, 200, &body, NULL, 0);
 }

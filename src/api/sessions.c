@@ -189,8 +189,8 @@ static void reply_signed_in(struct write_job *write)
 	struct buf CLEANUP(buf_release) body = {0};
 	buf_str(&body, STR("{\"user\":"));
 	user_json(&body, &j->user);
-	buf_printf(&body, ",\"csrf_token\":\"%s\",\"expires_at\":", start.csrf);
-	json_out_time(&body, write->account.session.expires_ms);
+	json_out_name_str(&body, "csrf_token", str_of(start.csrf));
+	json_out_name_time(&body, "expires_at", write->account.session.expires_ms);
 	buf_char(&body, '}');
 	reply_json(c, 200, &body, &cookie, 1);
 }
@@ -297,14 +297,12 @@ static void reply_whoami(struct api_worker *w, struct http_conn *c, const struct
 		user_json(&body, user);
 	else
 		buf_str(&body, STR("null"));
-	buf_str(&body, STR(",\"rights\":"));
+	json_out_name(&body, "rights");
 	rights_json(&body, caller->rights);
-	buf_str(&body, STR(",\"csrf_token\":"));
 	if (caller->by_session)
 		accounts_csrf_token(w->api->accounts, caller->session, csrf);
-	json_out_str_or_null(&body, caller->by_session ? str_of(csrf) : STR_NULL);
-	buf_str(&body, STR(",\"expires_at\":"));
-	json_out_time(&body, caller->expires_ms);
+	json_out_name_str(&body, "csrf_token", caller->by_session ? str_of(csrf) : STR_NULL);
+	json_out_name_time(&body, "expires_at", caller->expires_ms);
 	buf_char(&body, '}');
 	reply_json(c, 200, &body, NULL, 0);
 }

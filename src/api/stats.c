@@ -32,30 +32,18 @@ static void submit_or_fail(struct query_job *j, int r, const struct err *e)
 
 /* Writing JSON */
 
-static void put_series(struct buf *b, const struct stats_query *q)
-{
-	buf_str(b, STR(",\"series\":["));
-	for (size_t i = 0; i < q->series_count; i++) {
-		buf_str(b, i > 0 ? STR(",{\"t\":") : STR("{\"t\":"));
-		json_out_time(b, q->series[i].time_ms);
-		buf_printf(b, ",\"clicks\":%llu}", (unsigned long long)q->series[i].clicks);
-	}
-	buf_char(b, ']');
-}
-
 static void put_shares(struct buf *b, const struct stats_query *q)
 {
-	bool first = true;
-	buf_str(b, STR(",\"by\":{"));
+	json_out_begin(b, "by", '{');
 	for (unsigned dim = 0; dim < DIM_COUNT; dim++) {
 		if (!(q->dims_wanted & 1U << dim))
 			continue;
-		buf_printf(b, "%s\"%s\":[", first ? "" : ",", visit_dim_names[dim]);
-		first = false;
+		json_out_begin(b, visit_dim_names[dim], '[');
 		for (size_t i = 0; i < q->share_count[dim]; i++) {
-			buf_str(b, i > 0 ? STR(",{\"value\":") : STR("{\"value\":"));
-			json_out_str_or_null(b, q->shares[dim][i].value);
-			buf_printf(b, ",\"clicks\":%llu}", (unsigned long long)q->shares[dim][i].clicks);
+			json_out_begin(b, NULL, '{');
+			json_out_name_str(b, "value", q->shares[dim][i].value);
+			json_out_name_u64(b, "clicks", q->shares[dim][i].clicks);
+			buf_char(b, '}');
 		}
 		buf_char(b, ']');
 	}
@@ -64,28 +52,35 @@ static void put_shares(struct buf *b, const struct stats_query *q)
 
 static void put_range(struct buf *b, int64_t from_ms, int64_t to_ms)
 {
-	buf_str(b, STR("\"from\":"));
-	json_out_time(b, MAX(from_ms, 1)); /* 0 would be null */
-	buf_str(b, STR(",\"to\":"));
-	json_out_time(b, to_ms);
+	json_out_name_time(b, "from", MAX(from_ms, 1)); /* 0 would be null */
+	json_out_name_time(b, "to", to_ms);
 }
 
 static void put_counts(struct buf *b, const struct stats_query *q)
 {
-	buf_printf(b, ",\"clicks\":%llu,\"unique_visitors\":", (unsigned long long)q->clicks);
+	json_out_name_u64(b, "clicks", q->clicks);
+	json_out_name(b, "unique_visitors");
 	if (q->has_visitors)
-		buf_printf(b, "%llu", (unsigned long long)q->visitors);
+		json_out_u64(b, q->visitors);
 	else
 		buf_str(b, STR("null"));
-	buf_printf(b, ",\"bots\":%llu,\"heads\":%llu,\"prefetches\":%llu", (unsigned long long)q->bot_clicks,
-	           (unsigned long long)q->heads, (unsigned long long)q->prefetches);
+	json_out_name_u64(b, "bots", q->bot_clicks);
+	json_out_name_u64(b, "heads", q->heads);
+	json_out_name_u64(b, "prefetches", q->prefetches);
 }
 
 static void put_breakdown(struct buf *b, const struct stats_query *q)
 {
 	if (q->series_wanted) {
-		buf_printf(b, ",\"step\":\"%s\"", stats_step_name(q->step));
-		put_series(b, q);
+		json_out_name_str(b, "step", str_of(stats_step_name(q->step)));
+		json_out_begin(b, "series", '[');
+		for (size_t i = 0; i < q->series_count; i++) {
+			json_out_begin(b, NULL, '{');
+			json_out_name_time(b, "t", q->series[i].time_ms);
+			json_out_name_u64(b, "clicks", q->series[i].clicks);
+			buf_char(b, '}');
+		}
+		buf_char(b, ']');
 	}
 	put_shares(b, q);
 }
@@ -126,9 +121,8 @@ static void link_stats_done(struct query_job *base)
 	struct buf CLEANUP(buf_release) body = {0};
 	if (query_job_reply_failed(base))
 		return;
-	buf_str(&body, STR("{\"key\":"));
-	json_out_str(&body, j->link.link.key);
-	buf_char(&body, ',');
+	buf_char(&body, '{');
+	json_out_name_str(&body, "key", j->link.link.key);
 	put_range(&body, j->query.from_ms, j->query.to_ms);
 	put_counts(&body, &j->query);
 	put_breakdown(&body, &j->query);
@@ -173,26 +167,20 @@ static void visits_run(struct query_job *base)
 		        "The parameter 'cursor' is not a 'next' of this list; start again without it.");
 }
 
-static void put_text(struct buf *b, const char *name, struct str value)
-{
-	buf_printf(b, ",\"%s\":", name);
-	json_out_str_or_null(b, value);
-}
-
 static void put_visit(struct buf *b, const struct stats_visit *v)
 {
-	buf_str(b, STR("{\"t\":"));
-	json_out_time(b, v->time_ms);
-	buf_printf(b, ",\"kind\":\"%s\"", kind_names[v->set.kind]);
+	json_out_begin(b, NULL, '{');
+	json_out_name_time(b, "t", v->time_ms);
+	json_out_name_str(b, "kind", str_of(kind_names[v->set.kind]));
 	if (visit_is_orphan(v->set.kind))
-		put_text(b, "path", v->path);
+		json_out_name_str(b, "path", v->path);
 	for (unsigned dim = 0; dim < DIM_COUNT; dim++)
-		put_text(b, visit_dim_names[dim], v->set.dims[dim]);
-	put_text(b, "region", v->region);
-	put_text(b, "city", v->city);
-	put_text(b, "address", v->address);
-	put_text(b, "referrer_url", v->referrer);
-	put_text(b, "user_agent", v->agent);
+		json_out_name_str(b, visit_dim_names[dim], v->set.dims[dim]);
+	json_out_name_str(b, "region", v->region);
+	json_out_name_str(b, "city", v->city);
+	json_out_name_str(b, "address", v->address);
+	json_out_name_str(b, "referrer_url", v->referrer);
+	json_out_name_str(b, "user_agent", v->agent);
 	buf_char(b, '}');
 }
 
@@ -203,13 +191,10 @@ static void visits_done(struct query_job *base)
 	if (query_job_reply_failed(base))
 		return;
 	buf_str(&body, STR("{\"visits\":["));
-	for (size_t i = 0; i < j->query.count; i++) {
-		if (i > 0)
-			buf_char(&body, ',');
+	for (size_t i = 0; i < j->query.count; i++)
 		put_visit(&body, &j->query.visits[i]);
-	}
-	buf_str(&body, STR("],\"next\":"));
-	json_out_str_or_null(&body, j->query.next);
+	buf_char(&body, ']');
+	json_out_name_str(&body, "next", j->query.next);
 	buf_char(&body, '}');
 	reply_json(base->conn, 200, &body, NULL, 0);
 }
@@ -268,10 +253,10 @@ static void window_run(struct query_job *base)
 		return;
 	buf_char(&j->body, '{');
 	for (size_t i = 0; i < j->query.count; i++) {
-		if (i > 0)
-			buf_char(&j->body, ',');
+		json_out_next(&j->body);
 		json_out_str(&j->body, j->query.ads[i].ad);
-		buf_printf(&j->body, ":%llu", (unsigned long long)j->query.ads[i].count);
+		buf_char(&j->body, ':');
+		json_out_u64(&j->body, j->query.ads[i].count);
 	}
 	buf_char(&j->body, '}');
 }
@@ -426,29 +411,27 @@ static void overview_run(struct query_job *base)
 
 static void put_top_links(struct buf *b, const struct overview_job *j)
 {
-	bool first = true;
-	buf_str(b, STR(",\"top_links\":["));
+	json_out_begin(b, "top_links", '[');
 	for (size_t i = 0; i < j->link_count; i++) {
 		if (!j->links[i].found)
 			continue;
-		buf_str(b, first ? STR("{\"key\":") : STR(",{\"key\":"));
-		first = false;
-		json_out_str(b, j->links[i].link.key);
-		buf_str(b, STR(",\"short_url\":\""));
-		link_short_url(b, j->base.worker->api, &j->links[i].link);
-		buf_printf(b, "\",\"clicks\":%llu}", (unsigned long long)j->links[i].clicks);
+		json_out_begin(b, NULL, '{');
+		json_out_name_str(b, "key", j->links[i].link.key);
+		link_json_short_url(b, j->base.worker->api, &j->links[i].link);
+		json_out_name_u64(b, "clicks", j->links[i].clicks);
+		buf_char(b, '}');
 	}
 	buf_char(b, ']');
 }
 
 static void put_top_ads(struct buf *b, const struct overview_job *j)
 {
-	buf_str(b, STR(",\"top_ads\":["));
+	json_out_begin(b, "top_ads", '[');
 	for (size_t i = 0; i < j->ad_count; i++) {
 		const struct top_ad *ad = &j->ads[i];
-		buf_str(b, i > 0 ? STR(",{\"ad\":") : STR("{\"ad\":"));
-		json_out_str(b, ad->ad.ad);
-		buf_printf(b, ",\"impressions\":%llu", (unsigned long long)ad->ad.count);
+		json_out_begin(b, NULL, '{');
+		json_out_name_str(b, "ad", ad->ad.ad);
+		json_out_name_u64(b, "impressions", ad->ad.count);
 		if (ad->has_links)
 			buf_printf(b, ",\"clicks\":%llu,\"click_through\":%.6g}",
 			           (unsigned long long)ad->clicks, (double)ad->clicks / (double)ad->ad.count);
@@ -467,9 +450,11 @@ static void overview_done(struct query_job *base)
 	buf_char(&body, '{');
 	put_range(&body, j->query.from_ms, j->query.to_ms);
 	put_counts(&body, &j->query);
-	buf_printf(&body, ",\"orphans\":{\"unknown\":%llu,\"root\":%llu},\"impressions\":%llu",
-	           (unsigned long long)j->query.unknowns, (unsigned long long)j->query.roots,
-	           (unsigned long long)j->impressions);
+	json_out_begin(&body, "orphans", '{');
+	json_out_name_u64(&body, "unknown", j->query.unknowns);
+	json_out_name_u64(&body, "root", j->query.roots);
+	buf_char(&body, '}');
+	json_out_name_u64(&body, "impressions", j->impressions);
 	put_top_links(&body, j);
 	put_top_ads(&body, j);
 	put_breakdown(&body, &j->query);

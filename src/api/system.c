@@ -161,9 +161,9 @@ static void readyz_done(struct query_job *base)
 		if (!j->checks[i].is_configured)
 			continue;
 		bool forwards = i == CHECK_STATS && base->worker->api->forwards;
-		buf_printf(&body, "%s\"%s\":", i > 0 ? "," : "", forwards ? "forwarder" : check_names[i]);
 		const struct health_result *result = &j->checks[i].result;
-		json_out_str(&body, result->code == 0 ? STR("ok") : str_of(result->why.text));
+		json_out_name_str(&body, forwards ? "forwarder" : check_names[i],
+		                  result->code == 0 ? STR("ok") : str_of(result->why.text));
 	}
 	buf_str(&body, STR("}}"));
 	reply_json(base->conn, ready ? 200 : 503, &body, NULL, 0);

@@ -6,6 +6,7 @@
 #include "api/sessions.h"
 #include "api/user_json.h"
 #include "auth/passwords.h"
+#include "base/json_out.h"
 #include "handler/caller.h"
 #include "handler/guess_limits.h"
 #include "handler/input.h"
@@ -135,8 +136,7 @@ static void users_get_done(struct query_job *base)
 	struct buf CLEANUP(buf_release) body = {0};
 	buf_str(&body, STR("{\"users\":["));
 	for (size_t i = 0; i < page->count; i++) {
-		if (i)
-			buf_char(&body, ',');
+		json_out_next(&body);
 		user_json(&body, &page->users[i]);
 	}
 	reply_page_by_id(base->conn, &body,

@@ -7,7 +7,6 @@
 enum { DAY_MS = 24 * 3600 * 1000, LANGUAGE_BYTES_MAX = 35 };
 
 static void turn_end(void *ctx);
-
 static void synced_open(struct mail *m);
 
 void capture_init(struct capture *c, const struct capture_rules *rules, unsigned number, struct loop *l,
@@ -38,15 +37,6 @@ static void read_address(struct event_visit *v, const struct net_addr *client)
 		v->address_len = 6;
 		memcpy(v->address, &client->v6.sin6_addr, 6);
 	}
-}
-
-static void salt_refresh(struct capture *c, int64_t now_ms)
-{
-	int64_t day = now_ms / DAY_MS;
-	if (LIKELY(day == c->salt_day))
-		return;
-	salts_of_day(c->rules->salts, day, c->salt);
-	c->salt_day = day;
 }
 
 /* Identifies a visitor within a day, and cannot be traced back to the address. */
@@ -88,40 +78,22 @@ struct request_traits {
 	struct str country;
 };
 
-/* One pass over the fields; the length tells which names are possible. */
+/* One pass over the fields, because every redirect does it. */
 static void read_fields(const struct capture *c, const struct http_request *req, struct request_traits *f)
 {
 	for (size_t i = 0; i < req->field_count; i++) {
 		struct str name = req->fields[i].name, value = req->fields[i].value;
-		switch (name.len) {
-		case 10:
-			if (str_eq_nocase(name, STR("user-agent")))
-				f->visitor.agent = value;
-			break;
-		case 7:
-			if (str_eq_nocase(name, STR("referer")))
-				f->visitor.referrer = value;
-			else if (str_eq_nocase(name, STR("purpose")))
-				f->prefetch |= says_prefetch(value);
-			break;
-		case 15:
-			if (str_eq_nocase(name, STR("accept-language")))
-				f->visitor.language = first_language(value);
-			break;
-		case 11:
-			if (str_eq_nocase(name, STR("sec-purpose")))
-				f->prefetch |= says_prefetch(value);
-			break;
-		case 9:
-			if (str_eq_nocase(name, STR("x-purpose")))
-				f->prefetch |= says_prefetch(value);
-			break;
-		case 5:
-			if (str_eq_nocase(name, STR("x-moz")))
-				f->prefetch |= says_prefetch(value);
-			break;
-		default: break;
-		}
+		if (name.len == 10 && str_eq_nocase(name, STR("user-agent")))
+			f->visitor.agent = value;
+		else if (name.len == 7 && str_eq_nocase(name, STR("referer")))
+			f->visitor.referrer = value;
+		else if (name.len == 15 && str_eq_nocase(name, STR("accept-language")))
+			f->visitor.language = first_language(value);
+		else if ((name.len == 7 && str_eq_nocase(name, STR("purpose"))) ||
+		         (name.len == 11 && str_eq_nocase(name, STR("sec-purpose"))) ||
+		         (name.len == 9 && str_eq_nocase(name, STR("x-purpose"))) ||
+		         (name.len == 5 && str_eq_nocase(name, STR("x-moz"))))
+			f->prefetch |= says_prefetch(value);
 		if (c->rules->proxies && name.len == c->country_header.len &&
 		    str_eq_nocase(name, c->country_header))
 			f->country = value;
@@ -142,7 +114,10 @@ void capture_read(struct capture *c, struct http_conn *conn, const struct http_r
 	*v = (struct event_visit){.time_ms = loop_real_ms(c->loop)};
 	read_fields(c, req, &found);
 	http_client_address(c->rules->proxies, peer, req, &client);
-	salt_refresh(c, v->time_ms);
+	if (UNLIKELY(v->time_ms / DAY_MS != c->salt_day)) {
+		c->salt_day = v->time_ms / DAY_MS;
+		salts_of_day(c->rules->salts, c->salt_day, c->salt);
+	}
 	v->visitor = visitor_of(c, &client, found.visitor.agent);
 	if (c->rules->settings->address == ADDRESS_TRUNCATED)
 		read_address(v, &client);

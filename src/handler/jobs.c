@@ -18,6 +18,22 @@ struct metrics *api_pool_metrics(void)
 	return mine;
 }
 
+void *request_zalloc(struct http_conn *c, size_t bytes)
+{
+	void *p = arena_zalloc(http_conn_arena(c), bytes);
+	if (!p)
+		problem_reply_store(c, ERR_NOMEM);
+	return p;
+}
+
+struct str request_str(struct http_conn *c, struct str s)
+{
+	struct str copy = arena_str(http_conn_arena(c), s);
+	if (!copy.ptr)
+		problem_reply_store(c, ERR_NOMEM);
+	return copy;
+}
+
 static void read_done(struct offload_job *job)
 {
 	struct read_job *j = container_of(job, struct read_job, job);
@@ -27,11 +43,9 @@ static void read_done(struct offload_job *job)
 struct read_job *read_job_new(struct api_worker *w, struct http_conn *c, enum read_kind kind,
                               void (*done)(struct read_job *))
 {
-	struct read_job *j = arena_zalloc(http_conn_arena(c), sizeof(*j));
-	if (!j) {
-		problem_reply_store(c, ERR_NOMEM);
+	struct read_job *j = request_zalloc(c, sizeof(*j));
+	if (!j)
 		return NULL;
-	}
 	j->job.origin = http_conn_loop(c);
 	j->job.done = read_done;
 	j->worker = w;
@@ -52,11 +66,9 @@ static void write_done(struct offload_job *job)
 
 static struct write_job *job_new(const struct api_call *call, void (*done)(struct write_job *))
 {
-	struct write_job *j = arena_zalloc(http_conn_arena(call->c), sizeof(*j));
-	if (!j) {
-		problem_reply_store(call->c, ERR_NOMEM);
+	struct write_job *j = request_zalloc(call->c, sizeof(*j));
+	if (!j)
 		return NULL;
-	}
 	j->job.origin = http_conn_loop(call->c);
 	j->job.done = write_done;
 	j->worker = call->w;

@@ -69,7 +69,11 @@ struct write_job {
 	void *ctx;           /* the handler's own */
 };
 
-/* NULL: out of memory, and the request has been answered. */
+/* Memory and strings in the connection's arena. NULL: out of memory, answered with 503. */
+void *request_zalloc(struct http_conn *c, size_t bytes);
+struct str request_str(struct http_conn *c, struct str s);
+
+/* NULL: out of memory, answered with 503. */
 struct read_job *read_job_new(struct api_worker *w, struct http_conn *c, enum read_kind kind,
                               void (*done)(struct read_job *));
 struct write_job *write_job_new(const struct api_call *call, enum store_write_kind kind,

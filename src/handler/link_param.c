@@ -1,5 +1,6 @@
 #include "handler/link_param.h"
 
+#include "handler/jobs.h"
 #include "handler/problem.h"
 
 void link_param_reply_failed(struct http_conn *c, int err)
@@ -19,8 +20,5 @@ struct str link_param_key(struct api_worker *w, struct http_conn *c, struct str 
 		link_param_reply_failed(c, ERR_NOT_FOUND);
 		return STR_NULL;
 	}
-	struct str key = arena_str(http_conn_arena(c), key_fold(links_cipher(w->api->links), text, folded));
-	if (!key.ptr)
-		problem_reply_store(c, ERR_NOMEM);
-	return key;
+	return request_str(c, key_fold(links_cipher(w->api->links), text, folded));
 }

@@ -31,8 +31,10 @@ struct parked_request *parked_request_new(struct api_worker *w, struct http_conn
 {
 	struct parked_request *p = req->is_copy ? container_of(req, struct parked_request, req) : NULL;
 	if (!p) {
-		p = arena_zalloc(http_conn_arena(c), sizeof(*p));
-		if (!p || !http_request_copy(req, http_conn_arena(c), &p->req)) {
+		p = request_zalloc(c, sizeof(*p));
+		if (!p)
+			return NULL;
+		if (!http_request_copy(req, http_conn_arena(c), &p->req)) {
 			problem_reply_store(c, ERR_NOMEM);
 			return NULL;
 		}

@@ -7,23 +7,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static void body_json(struct buf *b, const struct problem *p, struct str detail)
-{
-	buf_printf(b, "{\"type\":\"urn:curt:%s\",\"title\":\"%s\",\"status\":%d,\"detail\":", p->code,
-	           http_status_text(p->status), p->status);
-	json_out_str(b, detail);
-	buf_str(b, STR("}\n"));
-}
-
-static void body_page(struct buf *b, const struct problem *p, struct str detail)
-{
-	html_page_begin(b, str_of(http_status_text(p->status)));
-	buf_printf(b, "<h1>%s</h1><p>", http_status_text(p->status));
-	html_text(b, detail);
-	buf_str(b, STR("</p>"));
-	html_page_end(b);
-}
-
 /* Messages of lower layers are clauses; clients get a sentence. `text` has room for one more byte. */
 static void make_sentence(char *text)
 {
@@ -36,10 +19,13 @@ static void make_sentence(char *text)
 	}
 }
 
-static void reply(struct http_conn *c, const struct problem *p, const char *fmt, va_list ap)
+void problem_reply_with(struct http_conn *c, const struct problem *p, const char *fmt, ...)
 {
 	char detail[sizeof(struct err) + 2];
+	va_list ap;
+	va_start(ap, fmt);
 	vsnprintf(detail, sizeof(struct err), fmt, ap);
+	va_end(ap);
 	make_sentence(detail);
 
 	struct http_field fields[8];
@@ -48,15 +34,24 @@ static void reply(struct http_conn *c, const struct problem *p, const char *fmt,
 	for (; n < p->field_count; n++)
 		fields[n] = p->fields[n];
 	fields[n++] = no_store;
-	if (p->as_html)
-		fields[n++] = html_policy;
 
 	struct buf CLEANUP(buf_release) body = {0};
-	if (p->as_html)
-		body_page(&body, p, str_of(detail));
-	else
-		body_json(&body, p, str_of(detail));
-	struct http_response r = {
+	const char *title = http_status_text(p->status);
+	if (p->as_html) {
+		fields[n++] = html_policy;
+		html_page_begin(&body, str_of(title));
+		buf_printf(&body, "<h1>%s</h1><p>", title);
+		html_text(&body, str_of(detail));
+		buf_str(&body, STR("</p>"));
+		html_page_end(&body);
+	} else {
+		buf_printf(&body,
+		           "{\"type\":\"urn:curt:%s\",\"title\":\"%s\",\"status\":%d,\"detail\":", p->code,
+		           title, p->status);
+		json_out_str(&body, str_of(detail));
+		buf_str(&body, STR("}\n"));
+	}
+	const struct http_response r = {
 	    .status = p->status,
 	    .content_type = p->as_html ? STR("text/html; charset=utf-8") : STR("application/problem+json"),
 	    .body = body.failed ? STR_NULL : buf_view(&body),
@@ -64,23 +59,6 @@ static void reply(struct http_conn *c, const struct problem *p, const char *fmt,
 	    .field_count = n,
 	};
 	http_reply(c, &r);
-}
-
-void problem_reply_with(struct http_conn *c, const struct problem *p, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	reply(c, p, fmt, ap);
-	va_end(ap);
-}
-
-void problem_reply(struct http_conn *c, int status, const char *code, const char *fmt, ...)
-{
-	const struct problem p = {.status = status, .code = code};
-	va_list ap;
-	va_start(ap, fmt);
-	reply(c, &p, fmt, ap);
-	va_end(ap);
 }
 
 /* Good enough for what browsers send: HTML comes before any JSON. */

@@ -15,10 +15,11 @@ struct problem {
 	bool as_html;
 };
 
-void problem_reply(struct http_conn *c, int status, const char *code, const char *fmt, ...) PRINTF_LIKE(4, 5);
-
-/* The same with further fields, or as HTML. */
 void problem_reply_with(struct http_conn *c, const struct problem *p, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+/* The same for a status and a code alone. */
+#define problem_reply(c, status_, code_, ...) \
+	problem_reply_with(c, &(const struct problem){.status = (status_), .code = (code_)}, __VA_ARGS__)
 
 /* Does the client prefer HTML to JSON? */
 bool problem_prefers_html(const struct http_request *req);

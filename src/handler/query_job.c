@@ -13,14 +13,6 @@ static const unsigned hash_shares[HASH_KINDS] = {
     [HASH_SIGN_IN] = HASH_SIGN_IN_MAX,
 };
 
-static bool hash_share_take(struct api *api, enum hash_kind kind)
-{
-	if (atomic_fetch_add_explicit(&api->hashing[kind], 1, memory_order_relaxed) < hash_shares[kind])
-		return true;
-	atomic_fetch_sub_explicit(&api->hashing[kind], 1, memory_order_relaxed);
-	return false;
-}
-
 static void hash_share_return(const struct query_job *j)
 {
 	if (j->hash_kind != HASH_NONE)
@@ -37,11 +29,9 @@ static void job_done(struct offload_job *job)
 void *query_job_new(struct api_worker *w, struct http_conn *c, size_t bytes, void (*run)(struct query_job *),
                     void (*done)(struct query_job *))
 {
-	struct query_job *j = arena_zalloc(http_conn_arena(c), bytes);
-	if (!j) {
-		problem_reply_store(c, ERR_NOMEM);
+	struct query_job *j = request_zalloc(c, bytes);
+	if (!j)
 		return NULL;
-	}
 	j->job.origin = http_conn_loop(c);
 	j->job.done = job_done;
 	j->worker = w;
@@ -70,12 +60,11 @@ void query_job_submit(struct query_job *j)
 
 bool query_job_submit_hash(struct query_job *j, enum hash_kind kind)
 {
-	if (!hash_share_take(j->worker->api, kind)) {
-		problem_reply_store(j->conn, ERR_LIMIT);
-		return false;
-	}
+	struct api *api = j->worker->api;
 	j->hash_kind = kind;
-	if (query_job_submit_to(j, j->worker->api->hasher))
+	if (atomic_fetch_add_explicit(&api->hashing[kind], 1, memory_order_relaxed) >= hash_shares[kind])
+		problem_reply_store(j->conn, ERR_LIMIT);
+	else if (query_job_submit_to(j, api->hasher))
 		return true;
 	hash_share_return(j);
 	return false;

@@ -84,11 +84,9 @@ void preview_submit(struct api_worker *w, struct http_conn *c, const struct http
 	j->lookup.user = caller.rights & RIGHT_READ ? caller.user
 	                                            : 0; /* a key without RIGHT_READ counts as anonymous */
 	j->lookup.arena = http_conn_arena(c);
-	struct str copy = arena_str(j->lookup.arena, key);
-	if (!copy.ptr) {
-		problem_reply_store(c, ERR_NOMEM);
+	struct str copy = request_str(c, key);
+	if (!copy.ptr)
 		return;
-	}
 	j->lookup.ref = links_ref(w->api->links, copy);
 	read_job_submit(j);
 }
