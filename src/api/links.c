@@ -344,12 +344,10 @@ void links_post(struct api_call *call)
 
 static void link_get_done(struct read_job *j)
 {
-	const struct store_lookup *found = &j->lookup;
-	bool is_others = found->result == 0 && j->owner && found->link.owner != j->owner;
-	if (found->result < 0 || is_others)
-		link_param_reply_failed(j->conn, is_others ? ERR_NOT_FOUND : found->result);
+	if (j->lookup.result < 0)
+		link_param_reply_failed(j->conn, j->lookup.result);
 	else
-		reply_link(j->conn, j->worker->api, &found->link);
+		reply_link(j->conn, j->worker->api, &j->lookup.link);
 }
 
 void link_get(struct api_call *call)

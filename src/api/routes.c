@@ -75,11 +75,6 @@ static void reply_allowed(struct http_conn *c, enum http_method method, unsigned
 	                   STR_ARG(allow.value));
 }
 
-static bool is_one_segment(struct str path)
-{
-	return path.len > 1 && !memchr(path.ptr + 1, '/', path.len - 1);
-}
-
 void api_dispatch(void *ctx, struct http_conn *c, const struct http_request *req)
 {
 	struct api_worker *w = ctx;
@@ -97,7 +92,7 @@ void api_dispatch(void *ctx, struct http_conn *c, const struct http_request *req
 			to->fn(&call);
 	} else if (match.allowed != 0 || str_eq(req->path, STR("*"))) {
 		reply_allowed(c, req->method, match.allowed);
-	} else if (is_one_segment(req->path)) {
+	} else if (req->path.len > 1 && !memchr(req->path.ptr + 1, '/', req->path.len - 1)) {
 		if (is_reading(req->method))
 			redirect_handle(w, c, req);
 		else if (req->method == HTTP_POST)

@@ -105,20 +105,13 @@ static int by_param(struct stats_query *q, struct str list, bool *ret_step_given
 		} else {
 			return err_set(
 			    e, ERR_INVALID,
-			    "The parameter 'by' knows minute, hour, day, week, month, referrer, country, "
-			    "browser, "
-			    "os, device, language, source and bot, separated by commas; not '%.*s'.",
+			    "The parameter 'by' has the unknown value '%.*s'; use minute, hour, day, "
+			    "week, month, referrer, country, browser, os, device, language, source or "
+			    "bot, separated by commas.",
 			    (int)MIN(item.len, (size_t)64), item.ptr);
 		}
 	}
 	return 0;
-}
-
-static enum stats_step step_for(int64_t range_ms)
-{
-	if (range_ms <= 6 * HOUR_MS)
-		return STEP_MINUTE;
-	return range_ms <= 8 * DAY_MS ? STEP_HOUR : STEP_DAY;
 }
 
 static int filters_read(struct str query, struct stats_query *q, struct err *e)
@@ -160,8 +153,11 @@ int stats_params_read(struct str query, int64_t now_ms, struct stats_query *q, s
 		r = filters_read(query, q, e);
 	if (r < 0)
 		return r;
+	int64_t range_ms = q->to_ms - q->from_ms;
 	if (!step_given)
-		q->step = step_for(q->to_ms - q->from_ms);
+		q->step = range_ms <= 6 * HOUR_MS  ? STEP_MINUTE
+		          : range_ms <= 8 * DAY_MS ? STEP_HOUR
+		                                   : STEP_DAY;
 	if (bots.ptr) {
 		int found = find_name(bots, bots_names, ARRAY_LEN(bots_names));
 		if (found < 0)

@@ -33,9 +33,12 @@ static int email_parse(struct str text, struct arena *arena, struct str *ret, st
 	return 0;
 }
 
-static int user_input_read(struct str body, unsigned when, struct arena *arena, struct user_input *ret,
-                           struct err *e)
+int user_input_read(struct str body, unsigned when, struct arena *arena, struct user_input *ret,
+                    struct err *e)
 {
+	*ret = (struct user_input){0};
+	if (when == FIELD_CREATE)
+		ret->user = (struct user_record){.role = ROLE_EDITOR, .enabled = true};
 	const struct input_field own[] = {
 	    {"current_password", FIELD_STRING, &ret->current_password, .bytes_max = PASSWORD_BYTES_MAX}};
 	struct input_record in = {&user_fields, when, &ret->user, own, 1};
@@ -48,23 +51,10 @@ static int user_input_read(struct str body, unsigned when, struct arena *arena, 
 		r = email_parse(ret->user.email, arena, &ret->user.email, e);
 	if (r == 0 && in.secret.ptr)
 		r = password_check(in.secret, PASSWORD_BYTES_MIN, e);
-	return r;
-}
-
-int user_input_create(struct str body, struct arena *arena, struct user_input *ret, struct err *e)
-{
-	*ret = (struct user_input){.user = {.role = ROLE_EDITOR, .enabled = true}};
-	return user_input_read(body, FIELD_CREATE, arena, ret, e);
-}
-
-int user_input_change(struct str body, struct arena *arena, struct user_input *ret, struct err *e)
-{
-	*ret = (struct user_input){0};
-	int r = user_input_read(body, FIELD_PATCH, arena, ret, e);
 	if (r == 0 && ret->current_password.ptr && !ret->password.ptr)
 		r = err_set(e, ERR_INVALID,
 		            "the field 'current_password' needs a new 'password' beside it; send both");
-	if (r == 0 && ret->fields == 0)
+	if (r == 0 && when == FIELD_PATCH && ret->fields == 0)
 		r = err_set(e, ERR_INVALID, "the body changes nothing; send at least one field");
 	return r;
 }

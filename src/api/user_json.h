@@ -15,8 +15,6 @@ struct user_input {
 	struct str password, current_password; /* STR_NULL: not given */
 };
 
-/* The default role is editor. */
-int user_input_create(struct str body, struct arena *arena, struct user_input *ret, struct err *e);
-
-/* Requires at least one field. */
-int user_input_change(struct str body, struct arena *arena, struct user_input *ret, struct err *e);
+/* `when` is FIELD_CREATE, with the default role editor, or FIELD_PATCH, with at least one field. */
+int user_input_read(struct str body, unsigned when, struct arena *arena, struct user_input *ret,
+                    struct err *e);

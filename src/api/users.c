@@ -91,7 +91,7 @@ void users_post(struct api_call *call)
 {
 	struct user_input in;
 	struct err e;
-	int r = user_input_create(call->req->body, http_conn_arena(call->c), &in, &e);
+	int r = user_input_read(call->req->body, FIELD_CREATE, http_conn_arena(call->c), &in, &e);
 	if (r < 0) {
 		reply_failed(call->c, r, "invalid-body", &e);
 		return;
@@ -275,7 +275,8 @@ static bool patch_is_allowed(const struct patch_job *j, const struct caller *cal
 	if (!j->own && j->in.current_password.ptr) {
 		problem_reply(
 		    c, 400, "invalid-body",
-		    "The field 'current_password' is for those who are signed in and change their own.");
+		    "The field 'current_password' is only for users who change their own password with "
+		    "a session; leave it out.");
 		return false;
 	}
 	return true;
@@ -291,7 +292,7 @@ void user_patch(struct api_call *call)
 	                         : NULL;
 	if (!j)
 		return;
-	int r = user_input_change(call->req->body, j->base.arena, &j->in, &e);
+	int r = user_input_read(call->req->body, FIELD_PATCH, j->base.arena, &j->in, &e);
 	if (r < 0) {
 		reply_failed(call->c, r, "invalid-body", &e);
 		return;

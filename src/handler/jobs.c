@@ -199,15 +199,19 @@ static void log_failure(const char *action, struct str key, int result)
 		          err_name(result));
 }
 
+int link_read(const struct api *api, struct store_lookup *lookup, uint64_t owner)
+{
+	int r = links_get(api->links, lookup, 1, api_pool_metrics());
+	if (r == 0)
+		r = lookup->result;
+	return r == 0 && owner != 0 && lookup->link.owner != owner ? ERR_NOT_FOUND : r;
+}
+
 static void read_permissions(struct api *api, struct read_job *j)
 {
 	struct arena *arena = http_conn_arena(j->conn);
 	struct store_lookup read = {.ref = j->permitted.ref, .arena = arena};
-	int r = links_get(api->links, &read, 1, api_pool_metrics());
-	if (r == 0)
-		r = read.result;
-	if (r == 0 && j->owner != 0 && read.link.owner != j->owner)
-		r = ERR_NOT_FOUND;
+	int r = link_read(api, &read, j->owner);
 	if (r == 0)
 		r = store_permitted(api->store, read.link.id, arena, &j->permitted.ids, &j->permitted.count);
 	if (r == 0) {
@@ -247,17 +251,14 @@ static int read_owner_names(struct api *api, struct link_record *links, size_t n
 static void run_single(struct api *api, struct read_job *j)
 {
 	switch (j->kind) {
-	case READ_LINK: {
-		int r = links_get(api->links, &j->lookup, 1, api_pool_metrics());
-		if (r < 0)
-			j->lookup.result = r;
+	case READ_LINK:
+		j->lookup.result = link_read(api, &j->lookup, j->owner);
 		log_failure("reading a link", j->lookup.ref.key, j->lookup.result);
 		if (j->shows_clicks && j->lookup.result == 0) {
 			live_clicks_show(api, &j->lookup.link, 1);
 			j->lookup.result = read_owner_names(api, &j->lookup.link, 1, j->lookup.arena);
 		}
 		break;
-	}
 	case READ_CLICKS:
 	case READ_OWNER:
 		if (j->kind == READ_CLICKS)

@@ -85,6 +85,9 @@ struct write_job *account_job_new(const struct api_call *call, enum registry_wri
 struct write_job *link_job_new(const struct api_call *call, struct str key, enum store_write_kind kind,
                                void (*done)(struct write_job *));
 
+/* On a pool thread: reads a link. ERR_NOT_FOUND also if its owner is not `owner`; 0: any. */
+int link_read(const struct api *api, struct store_lookup *lookup, uint64_t owner);
+
 /* Defers the connection and submits; answers 503 if the queue is full. */
 void read_job_submit(struct read_job *j);
 void write_job_submit(struct write_job *j);

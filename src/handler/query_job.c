@@ -133,13 +133,9 @@ bool query_job_reply_failed(struct query_job *j)
 
 int query_link_find(const struct query_job *j, struct query_link *q)
 {
-	struct links *links = j->worker->api->links;
-	struct store_lookup read = {.ref = links_ref(links, q->key), .arena = j->arena};
-	int r = links_get(links, &read, 1, api_pool_metrics());
-	if (r == 0)
-		r = read.result;
-	if (r == 0 && q->owner != 0 && read.link.owner != q->owner)
-		r = ERR_NOT_FOUND;
+	const struct api *api = j->worker->api;
+	struct store_lookup read = {.ref = links_ref(api->links, q->key), .arena = j->arena};
+	int r = link_read(api, &read, q->owner);
 	q->link = read.link;
 	return r;
 }

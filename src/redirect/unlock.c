@@ -26,19 +26,11 @@ struct unlock_job {
 	enum link_verdict verdict; /* LINK_OPEN: the password is right */
 };
 
-static bool may_follow(const struct unlock_job *j, const struct link_record *link)
-{
-	const struct link_resolve *r = &j->redirect->resolve;
-	return !link->is_private || r->sees_all ||
-	       (r->user != 0 && (r->user == link->owner || j->lookup.permitted));
-}
-
 static void unlock_run(struct query_job *base)
 {
 	struct unlock_job *j = container_of(base, struct unlock_job, base);
 	const struct link_record *link = &j->lookup.link;
-	int r = links_get(base->worker->api->links, &j->lookup, 1, api_pool_metrics());
-	base->result = r < 0 ? r : j->lookup.result;
+	base->result = link_read(base->worker->api, &j->lookup, 0);
 	j->verdict = LINK_LOCKED;
 	if (base->result < 0)
 		return;
@@ -48,8 +40,10 @@ static void unlock_run(struct query_job *base)
 		base->result = ERR_NOT_FOUND;
 		return;
 	}
-	if (!may_follow(j, link)) {
-		j->verdict = j->redirect->resolve.user != 0 ? LINK_FORBIDDEN : LINK_SIGN_IN;
+	const struct link_resolve *who = &j->redirect->resolve;
+	if (link->is_private && !who->sees_all &&
+	    (who->user == 0 || (who->user != link->owner && !j->lookup.permitted))) {
+		j->verdict = who->user != 0 ? LINK_FORBIDDEN : LINK_SIGN_IN;
 		return;
 	}
 	if (late) {
@@ -60,25 +54,20 @@ static void unlock_run(struct query_job *base)
 		j->verdict = LINK_OPEN;
 		return;
 	}
-	r = password_verify(link->password, j->password);
+	int r = password_verify(link->password, j->password);
 	if (r == 0)
 		j->verdict = LINK_OPEN;
 	else if (r != ERR_INVALID)
 		base->result = r;
 }
 
-static void reply_not_locked(struct http_conn *c)
-{
-	static const struct http_field allow[] = {{STR("Allow"), STR("GET, HEAD")}};
-	static const struct problem p = {
-	    .status = 405, .code = "method-not-allowed", .fields = allow, .field_count = 1};
-	problem_reply_with(c, &p, "This link has no password; follow it with GET.");
-}
-
 static void unlock_done(struct query_job *base)
 {
 	struct unlock_job *j = container_of(base, struct unlock_job, base);
 	struct read_job *redirect = j->redirect;
+	static const struct http_field allow = {STR("Allow"), STR("GET, HEAD")};
+	static const struct problem not_allowed = {
+	    .status = 405, .code = "method-not-allowed", .fields = &allow, .field_count = 1};
 	if (base->result < 0 && base->result != ERR_NOT_FOUND) /* not checked */
 		guess_refund(base->worker, base->conn, &j->attempts);
 	if (base->result == ERR_NOT_FOUND) {
@@ -102,7 +91,8 @@ static void unlock_done(struct query_job *base)
 	} else if (j->verdict != LINK_OPEN) {
 		deny_verdict(base->conn, j->verdict, redirect->resolve.key, redirect->as_html);
 	} else if (!j->lookup.link.password.ptr) {
-		reply_not_locked(base->conn);
+		problem_reply_with(base->conn, &not_allowed,
+		                   "This link has no password; follow it with GET.");
 	} else {
 		guess_refund(base->worker, base->conn, &j->attempts);
 		redirect->resolve.unlocked = j->lookup.link.password;
