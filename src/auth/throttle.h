@@ -26,7 +26,7 @@ struct throttle_rule {
 struct throttle *throttle_new(void); /* NULL: out of memory */
 void throttle_free(struct throttle *t);
 
-/* The key of what is limited. Kinds of limits share the table and never collide on purpose. */
+/* The key of what is limited. All kinds of limits share the table, so the kind is part of the key. */
 uint64_t throttle_key(const struct throttle *t, unsigned kind, const void *bytes, size_t len);
 
 /* Takes one attempt. False: none is left. `ret` may be NULL. */

@@ -1,6 +1,6 @@
 /*
  * Click counts that are seconds old at most. The store gets them only now and then, and a shared sink may
- * lag; the counters (counters.url) are ahead of both. Unknown counts stay as they are. Pool threads: a call
+ * lag; the counters (seen.url) are ahead of both. Unknown counts stay as they are. Pool threads: a call
  * may wait for the counters' servers.
  */
 #pragma once

@@ -56,6 +56,25 @@ static void absent_strings_and_times_are_null(void **state)
 	buf_release(&b);
 }
 
+static void items_and_members_are_separated_by_commas(void **state)
+{
+	(void)state;
+	struct buf b = {0};
+	json_out_begin(&b, NULL, '{');
+	json_out_name_u64(&b, "a", 1);
+	json_out_name_str(&b, "b", STR("{"));
+	json_out_begin(&b, "c", '[');
+	json_out_begin(&b, NULL, '{');
+	json_out_name_time(&b, "d", 0);
+	buf_char(&b, '}');
+	json_out_next(&b);
+	json_out_u64(&b, 2);
+	buf_str(&b, STR("]}"));
+	buf_char(&b, '\0');
+	assert_string_equal(b.data, "{\"a\":1,\"b\":\"{\",\"c\":[{\"d\":null},2]}");
+	buf_release(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -63,6 +82,7 @@ int main(void)
 	    cmocka_unit_test(what_json_cannot_hold_is_escaped),
 	    cmocka_unit_test(bytes_that_are_not_utf8_are_replaced),
 	    cmocka_unit_test(absent_strings_and_times_are_null),
+	    cmocka_unit_test(items_and_members_are_separated_by_commas),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
