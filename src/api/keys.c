@@ -44,7 +44,7 @@ static bool choose_user(const struct api_call *call, const struct key_input *in,
 	else if (ret->id == 0)
 		problem_reply(call->c, 400, "no-such-user",
 		              "There is no user '%.*s' (field 'user'); send a user's email address or id.",
-		              STR_ARG(in->user));
+		              (int)MIN(in->user.len, (size_t)64), in->user.ptr);
 	else
 		return true;
 	return false;

@@ -279,7 +279,7 @@ static bool take_owner(const struct api_call *call, struct str text, uint64_t *r
 	else if (owner.id == 0)
 		problem_reply(call->c, 400, "no-such-user",
 		              "There is no user '%.*s' (field 'owner'); send a user's email address or id.",
-		              STR_ARG(text));
+		              (int)MIN(text.len, (size_t)64), text.ptr);
 	else
 		*ret = owner.id;
 	return may && owner.id != 0;

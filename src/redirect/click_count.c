@@ -5,11 +5,10 @@
  * A server whose events go to a queue has no stats worker. Then events on their way to the sink are missing
  * from the total, and so a limit over several servers is exact only up to these.
  */
-#include "redirect/click_count.h"
-
 #include "handler/live_clicks.h"
 #include "handler/problem.h"
 #include "os/reclaim.h"
+#include "redirect/redirect.h"
 
 enum { CATCH_UP_MS = 10000 };
 

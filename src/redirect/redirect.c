@@ -14,7 +14,6 @@
 #include "handler/problem.h"
 #include "handler/ratelimit.h"
 #include "handler/reply.h"
-#include "redirect/click_count.h"
 #include "redirect/denials.h"
 #include "redirect/refresh.h"
 

@@ -19,6 +19,12 @@ void preview_submit(struct api_worker *w, struct http_conn *c, const struct http
 /* POST /{key}: the password of a link. */
 void unlock_handle(struct api_worker *w, struct http_conn *c, const struct http_request *req);
 
+/* Counts the clicks of a link with a click limit, once, before its first visitor is served (LINK_UNCOUNTED);
+ * see link/click_limit.h. `done` runs on the loop, with resolve.result 0 or why they cannot be counted now.
+ * Answers 503 instead if the queue is full. */
+void click_count_submit(struct read_job *j, void (*done)(struct read_job *));
+extern const struct offload_ops click_counter_ops; /* the work of api->click_counter */
+
 enum { REDIRECT_KEY_BYTES = 3 * (KEY_BYTES_MAX + 1) };
 
 /* The key in a path of one segment, decoded and folded, in `out`; STR_NULL if it is malformed. A trailing "+"

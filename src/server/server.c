@@ -5,7 +5,6 @@
 #include "api/routes.h"
 #include "link/follow.h"
 #include "os/clock.h"
-#include "redirect/click_count.h"
 #include "redirect/redirect.h"
 #include "server/backends.h"
 #include "server/day_salt.h"
