@@ -110,8 +110,8 @@ static void watcher_closed(struct http_stream_owner *owner)
 	free(w);
 }
 
-/* After a change of the owner of any link, which one is not known, the answer is no: the client connects
- * again and is checked again. Admins need not own what they watch. */
+/* Changes of owners are counted, not named. So after any change the answer is no, and the client connects and
+ * is checked again. Admins need not own what they watch. */
 static bool watcher_still_owns(struct watcher *w)
 {
 	if (caller_is_admin(&w->caller))
