@@ -1,20 +1,20 @@
 /*
- * POST /event: impressions. One object, an array of them, or one object a line (NDJSON). What is answered
- * with 204, or counted as accepted, is on record in the event log.
+ * POST /event: impressions. The body is one object, an array of objects, or one object per line (NDJSON). An
+ * event that is answered with 204, or counted as accepted, is in the event log.
  *
- * Fields beyond the four are passed over: senders add their own, and a misspelt one is missed anyway.
+ * Unknown fields are ignored, because senders add their own; a misspelt field is reported as missing.
  */
 #include "api/handlers.h"
 #include "base/json_in.h"
 #include "base/json_out.h"
+#include "handler/jobs.h"
 #include "handler/problem.h"
 #include "handler/reply.h"
 
 enum {
-	FUTURE_MS = 3600 * 1000, /* how far clocks may be ahead of ours */
-	RETRY_SECONDS = 5,
-	EVENTS_MAX = 50000,  /* in a body: they are read on the event loop */
-	REJECTED_MAX = 1000, /* that the answer lists */
+	FUTURE_MS = 3600 * 1000, /* how far a sender's clock may be ahead */
+	EVENTS_MAX = 50000,      /* in a body, because it is parsed on the event loop */
+	REJECTED_MAX = 1000,     /* listed in the response */
 };
 #define SECONDS_BELOW 100000000000LL /* a smaller `ts` is in seconds */
 
@@ -25,11 +25,11 @@ struct event_request {
 	uint64_t accepted;
 	uint64_t rejected;
 	bool is_batch;
-	bool failed;       /* an event could not be taken */
+	bool failed;       /* an event could not be logged */
 	struct buf errors; /* the items of "rejected" */
 };
 
-/* Reading one event */
+/* Parsing one event */
 
 enum event_field { FIELD_ID, FIELD_USER, FIELD_AD, FIELD_TS, FIELDS };
 static const char *const field_names[FIELDS] = {"id", "userId", "adId", "ts"};
@@ -37,7 +37,7 @@ static const char *const field_names[FIELDS] = {"id", "userId", "adId", "ts"};
 struct event_text {
 	struct event_impression impression;
 	bool given[FIELDS];
-	char scratch[3][EVENT_FIELD_BYTES_MAX]; /* for strings with escapes in them */
+	char scratch[3][EVENT_FIELD_BYTES_MAX]; /* for strings with escapes */
 };
 
 static int read_text(struct json_in *in, struct event_text *ev, enum event_field field, struct err *e)
@@ -71,7 +71,7 @@ static int read_time(const struct event_request *q, struct json_in *in, int64_t 
 		return err_set(e, ERR_INVALID,
 		               "The field ts must be an integer: milliseconds since 1970, or seconds.");
 	if (ts <= 0)
-		return err_set(e, ERR_INVALID, "The field ts must be above zero.");
+		return err_set(e, ERR_INVALID, "The field ts must be above zero, not %lld.", (long long)ts);
 	if (ts < SECONDS_BELOW)
 		ts *= 1000;
 	if (ts > q->now_ms + FUTURE_MS)
@@ -100,8 +100,7 @@ static int read_member(const struct event_request *q, struct json_in *in, struct
 			continue;
 		if (ev->given[field]) {
 			json_in_skip(in);
-			return err_set(e, ERR_INVALID, "The field %s stands there twice.",
-			               field_names[field]);
+			return err_set(e, ERR_INVALID, "The field %s appears twice.", field_names[field]);
 		}
 		ev->given[field] = true;
 		return field == FIELD_TS ? read_time(q, in, &ev->impression.time_ms, e)
@@ -110,8 +109,8 @@ static int read_member(const struct event_request *q, struct json_in *in, struct
 	return json_in_skip(in) ? 0 : ERR_INVALID;
 }
 
-/* Takes one value. ERR_INVALID with what is wrong with the event first; when the text itself is no JSON,
- * in->wrong is set. */
+/* Reads one value. ERR_INVALID with the first error of the event; in->wrong is set if the text is not
+ * JSON. */
 static int read_event(const struct event_request *q, struct json_in *in, struct event_text *ev, struct err *e)
 {
 	bool first = true;
@@ -138,67 +137,43 @@ static int read_event(const struct event_request *q, struct json_in *in, struct 
 	return in->wrong ? ERR_INVALID : r;
 }
 
-static int not_json(const struct json_in *in, struct err *e)
-{
-	return err_set(e, ERR_INVALID, "The body is not JSON: %s (at byte %zu).", in->wrong,
-	               (size_t)(in->at - in->start));
-}
+static const char trailing_text[] = "there is more text after the value";
 
-/* Taking events */
+/* Accepting events */
 
-static void reject(struct event_request *q, size_t index, const char *why)
+static void reject(struct event_request *q, size_t index, const char *reason)
 {
 	if (q->rejected++ >= REJECTED_MAX)
 		return;
-	if (q->rejected > 1)
-		buf_char(&q->errors, ',');
-	buf_printf(&q->errors, "{\"index\":%zu,\"error\":", index);
-	json_out_str(&q->errors, str_of(why));
+	json_out_begin(&q->errors, NULL, '{');
+	json_out_name_u64(&q->errors, "index", index);
+	json_out_name_str(&q->errors, "error", str_of(reason));
 	buf_char(&q->errors, '}');
 }
 
 /* The next value of a batch. */
-static void take(struct event_request *q, size_t index, struct json_in *in)
+static void accept_item(struct event_request *q, size_t index, struct json_in *in)
 {
 	struct event_text ev;
 	struct err e;
 	if (read_event(q, in, &ev, &e) < 0)
-		reject(q, index, in->wrong ? "This is not JSON." : e.text);
+		reject(q, index, in->wrong ? "The event is not JSON." : e.text);
 	else if (event_writer_impression(q->worker->capture.writer, &ev.impression))
 		q->accepted++;
 	else
 		q->failed = true;
 }
 
-static void take_line(struct event_request *q, size_t index, struct str line)
+/* The next line that is not blank; STR_NULL at the end. */
+static struct str next_line(struct str *body)
 {
-	struct json_in whole = json_in_begin(line), in = whole;
-	if (json_in_skip(&whole) && json_in_at_end(&whole))
-		take(q, index, &in);
-	else
-		reject(q, index, "This line is not a JSON object.");
-}
-
-static void take_lines(struct event_request *q, struct str body)
-{
-	size_t index = 0;
-	while (body.ptr && !q->failed) {
-		struct str line = str_cut(&body, '\n');
-		struct json_in blank = json_in_begin(line);
-		if (!json_in_at_end(&blank))
-			take_line(q, index++, line);
+	while (body->ptr) {
+		struct str line = str_cut(body, '\n');
+		struct json_in in = json_in_begin(line);
+		if (!json_in_at_end(&in))
+			return line;
 	}
-}
-
-static size_t lines_in(struct str body)
-{
-	size_t count = 0;
-	while (body.ptr) {
-		struct str line = str_cut(&body, '\n');
-		struct json_in blank = json_in_begin(line);
-		count += !json_in_at_end(&blank);
-	}
-	return count;
+	return STR_NULL;
 }
 
 static bool has_type(const struct http_request *req, struct str type)
@@ -207,52 +182,43 @@ static bool has_type(const struct http_request *req, struct str type)
 	return given.len >= type.len && str_eq_nocase(str_n(given.ptr, type.len), type);
 }
 
-/* Is something left behind the first value, and does that value begin a line of its own? */
-static bool is_lines(const struct http_request *req)
+/* By its type; or because the first line is a whole object and another line follows. */
+static bool is_ndjson(const struct http_request *req)
 {
-	struct json_in in = json_in_begin(req->body);
 	if (has_type(req, STR("application/x-ndjson")) || has_type(req, STR("application/ndjson")) ||
 	    has_type(req, STR("application/jsonl")))
 		return true;
 	struct str rest = req->body;
-	struct str first = str_cut(&rest, '\n');
-	while (rest.ptr && (in = json_in_begin(first), json_in_at_end(&in)))
-		first = str_cut(&rest, '\n');
-	in = json_in_begin(first);
-	struct json_in behind = json_in_begin(rest);
-	return rest.ptr && json_in_peek(&in) == JSON_IN_OBJECT && json_in_skip(&in) && json_in_at_end(&in) &&
-	       !json_in_at_end(&behind);
+	struct str first = next_line(&rest);
+	struct json_in in = json_in_begin(first.ptr ? first : STR(""));
+	return json_in_peek(&in) == JSON_IN_OBJECT && json_in_skip(&in) && json_in_at_end(&in) &&
+	       next_line(&rest).ptr;
 }
 
-/* Answers */
+/* Responses */
 
-static void answer_refused(struct event_request *q, struct http_conn *c, int err)
+static void reply_refused(struct event_request *q, struct http_conn *c, int err)
 {
 	const struct http_field retry = {STR("Retry-After"), STR("5")};
-	_Static_assert(RETRY_SECONDS == 5, "as the field says");
 	const struct problem p = {.status = 503,
 	                          .code = err == ERR_LIMIT ? "spool-full" : "event-log-unavailable",
 	                          .fields = &retry,
 	                          .field_count = 1};
 	metric_add(&q->worker->metrics->events_refused, 1);
-	if (err == ERR_LIMIT)
-		problem_reply(c, &p, "Too many events wait to be analysed; send this again in %d seconds.",
-		              RETRY_SECONDS);
-	else
-		problem_reply(c, &p,
-		              "The event log cannot be written at present; send this again in %d seconds, "
-		              "with the same ids: "
-		              "what was taken before is not counted twice.",
-		              RETRY_SECONDS);
+	problem_reply_with(
+	    c, &p, "%s",
+	    err == ERR_LIMIT ? "Too many events wait for the statistics. Send the body again in 5 seconds."
+	                     : "The event log cannot be written. Send the body again in 5 seconds, with the "
+	                       "same ids: events that were logged before are not counted twice.");
 }
 
-static void answer(struct capture_wait *wait, int err)
+static void reply_logged(struct capture_wait *wait, int err)
 {
 	struct event_request *q = container_of(wait, struct event_request, wait);
 	struct http_conn *c = wait->conn;
-	struct buf CLEANUP(buf_release) errors = q->errors; /* the reply frees what q lies in */
+	struct buf CLEANUP(buf_release) errors = q->errors; /* the reply releases the arena of q */
 	if (err < 0) {
-		answer_refused(q, c, err);
+		reply_refused(q, c, err);
 		return;
 	}
 	if (!q->is_batch) {
@@ -265,46 +231,50 @@ static void answer(struct capture_wait *wait, int err)
 	buf_str(&body, buf_view(&errors));
 	buf_char(&body, ']');
 	if (q->rejected > REJECTED_MAX)
-		buf_printf(&body, ",\"rejected_count\":%llu", (unsigned long long)q->rejected);
+		json_out_name_u64(&body, "rejected_count", q->rejected);
 	buf_char(&body, '}');
 	body.failed |= errors.failed;
-	api_reply_json(c, 200, &body, NULL, 0);
+	reply_json(c, 200, &body, NULL, 0);
 }
 
-static void answer_too_many(struct http_conn *c)
+static void reply_too_many(struct http_conn *c, size_t count)
 {
-	problem_say(c, 413, "too-many-events", "A body may hold at most %d events; send them in several.",
-	            EVENTS_MAX);
+	problem_reply(c, 413, "too-many-events",
+	              "The body has %zu events; it may have at most %d. Send them in several requests.",
+	              count, EVENTS_MAX);
 }
 
-static void answer_wrong(struct event_request *q, struct http_conn *c, const char *why)
+static void reply_rejected(struct event_request *q, struct http_conn *c, const struct json_in *in,
+                           const char *reason)
 {
 	event_writer_rejected(q->worker->capture.writer, 1);
-	problem_say(c, 400, "bad-event", "%s", why);
+	if (in->wrong)
+		problem_reply(c, 400, "bad-event", "The body is not JSON: %s (at byte %zu).", in->wrong,
+		              (size_t)(in->at - in->start));
+	else
+		problem_reply(c, 400, "bad-event", "%s", reason);
 }
 
-/* One object: 204, or 400 with the reason. False: it was answered. */
-static bool take_single(struct event_request *q, struct http_conn *c, struct json_in *in)
+/* One object: 204, or 400 with the reason. False: the request has been answered. */
+static bool accept_single(struct event_request *q, struct http_conn *c, struct json_in *in)
 {
 	struct event_text ev;
 	struct err e;
 	int r = read_event(q, in, &ev, &e);
 	if (r == 0 && !json_in_at_end(in)) {
-		in->wrong = "something stands behind it";
+		in->wrong = trailing_text;
 		r = ERR_INVALID;
 	}
 	if (r < 0) {
-		if (in->wrong)
-			not_json(in, &e);
-		answer_wrong(q, c, e.text);
+		reply_rejected(q, c, in, e.text);
 		return false;
 	}
 	q->failed = !event_writer_impression(q->worker->capture.writer, &ev.impression);
 	return true;
 }
 
-/* Looked through first: of a body that is no JSON nothing is taken. */
-static bool take_array(struct event_request *q, struct http_conn *c, struct json_in *in)
+/* Two passes, so that nothing is accepted from a body that is not JSON. */
+static bool accept_array(struct event_request *q, struct http_conn *c, struct json_in *in)
 {
 	struct json_in whole = *in;
 	bool first = true;
@@ -313,60 +283,72 @@ static bool take_array(struct event_request *q, struct http_conn *c, struct json
 	while (json_in_more(&whole, '[', &first) && json_in_skip(&whole))
 		count++;
 	if (!json_in_at_end(&whole)) {
-		struct err e;
 		if (!whole.wrong)
-			whole.wrong = "something stands behind it";
-		not_json(&whole, &e);
-		answer_wrong(q, c, e.text);
+			whole.wrong = trailing_text;
+		reply_rejected(q, c, &whole, NULL);
 		return false;
 	}
 	if (count > EVENTS_MAX) {
-		answer_too_many(c);
+		reply_too_many(c, count);
 		return false;
 	}
 	q->is_batch = true;
 	first = true;
 	json_in_enter(in, '[');
 	for (size_t index = 0; !q->failed && json_in_more(in, '[', &first); index++)
-		take(q, index, in);
+		accept_item(q, index, in);
 	return true;
 }
 
-static bool take_json(struct event_request *q, struct http_conn *c, struct str body)
+static bool accept_lines(struct event_request *q, struct http_conn *c, struct str body)
 {
+	size_t count = 0;
+	for (struct str rest = body; next_line(&rest).ptr;)
+		count++;
+	if (count > EVENTS_MAX) {
+		reply_too_many(c, count);
+		return false;
+	}
+	q->is_batch = true;
+	for (size_t index = 0; !q->failed && index < count; index++) {
+		struct json_in in = json_in_begin(next_line(&body)), whole = in;
+		if (json_in_skip(&whole) && json_in_at_end(&whole))
+			accept_item(q, index, &in);
+		else
+			reject(q, index, "The line is not a JSON object.");
+	}
+	return true;
+}
+
+static bool accept_body(struct event_request *q, const struct api_call *call)
+{
+	struct str body = call->req->body;
 	struct json_in in = json_in_begin(body.ptr ? body : STR(""));
-	return json_in_peek(&in) == JSON_IN_ARRAY ? take_array(q, c, &in) : take_single(q, c, &in);
+	if (is_ndjson(call->req))
+		return accept_lines(q, call->c, body);
+	return json_in_peek(&in) == JSON_IN_ARRAY ? accept_array(q, call->c, &in)
+	                                          : accept_single(q, call->c, &in);
 }
 
 void event_post(struct api_call *call)
 {
-	struct event_request *q = arena_zalloc(http_conn_arena(call->c), sizeof(*q));
-	if (!q) {
-		problem_reply_store(call->c, ERR_NOMEM);
+	struct event_request *q = request_zalloc(call->c, sizeof(*q));
+	if (!q)
 		return;
-	}
 	q->worker = call->w;
 	q->now_ms = loop_real_ms(http_conn_loop(call->c));
-	q->wait.done = answer;
+	q->wait.done = reply_logged;
 	int r = capture_wait_begin(&call->w->capture, &q->wait);
 	if (r < 0) {
-		answer_refused(q, call->c, r);
+		reply_refused(q, call->c, r);
 		return;
 	}
-	if (is_lines(call->req)) {
-		if (lines_in(call->req->body) > EVENTS_MAX) {
-			answer_too_many(call->c);
-			return;
-		}
-		q->is_batch = true;
-		take_lines(q, call->req->body);
-	} else if (!take_json(q, call->c, call->req->body)) {
+	if (!accept_body(q, call))
 		return;
-	}
-	if (q->failed) { /* those that were taken are harmless: they come again with the same ids */
+	if (q->failed) { /* events that were logged do no harm: they come again with the same ids */
 		buf_release(&q->errors);
-		answer_refused(q, call->c,
-		               event_log_is_full(call->w->api->event_log) ? ERR_LIMIT : ERR_UNAVAILABLE);
+		reply_refused(q, call->c,
+		              event_log_is_full(call->w->api->event_log) ? ERR_LIMIT : ERR_UNAVAILABLE);
 		return;
 	}
 	if (q->is_batch)

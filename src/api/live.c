@@ -4,6 +4,7 @@
 #include "api/ownership.h"
 #include "base/json_out.h"
 #include "handler/caller.h"
+#include "handler/jobs.h"
 #include "handler/link_param.h"
 #include "handler/problem.h"
 #include "handler/query_job.h"
@@ -11,9 +12,13 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { STILL_HERE_MS = 15000, LOOK_MS = 1000, READ_AGAIN_MS = 100 };
+enum {
+	KEEPALIVE_MS = 15000,
+	OWNER_POLL_MS = 1000,
+	REFRESH_MS = 100, /* the shortest time between two reads of a watcher's account */
+};
 
-/* One event of the feed, as it goes out. */
+/* One event of the feed in a chunk's text. */
 struct live_item {
 	uint64_t link; /* 0: not about a link */
 	size_t at, len;
@@ -27,7 +32,7 @@ struct live_mail {
 	struct api_worker *worker;
 };
 
-/* What one batch gives; shared by all workers, freed by the last. */
+/* The text of one batch. All workers share it, and the last one frees it. */
 struct live_chunk {
 	struct live *live;
 	struct list link; /* in live->chunks */
@@ -42,7 +47,7 @@ struct live {
 	struct api *api;
 	_Atomic unsigned watchers; /* on all workers */
 	pthread_mutex_t lock;
-	struct list chunks; /* on their way; a stopped loop leaves its mail unread */
+	struct list chunks; /* in the mail; a stopped loop does not open its mail */
 };
 
 struct watcher {
@@ -50,11 +55,11 @@ struct watcher {
 	struct list link;
 	struct http_conn *conn;
 	struct live *live;
-	uint64_t only;               /* this link; 0: everything */
-	struct caller caller;        /* by whose right */
-	uint64_t owner_changes;      /* before that right was looked at */
-	int64_t read_ms;             /* monotonic; when the account was last read again */
-	struct ownership *ownership; /* NULL: whoever changes it tells, or it need not be theirs */
+	uint64_t link_id;            /* 0: all links */
+	struct caller caller;        /* who watches */
+	uint64_t owner_changes;      /* before the caller's right was checked */
+	int64_t refreshed_ms;        /* monotonic; the last read of the account */
+	struct ownership *ownership; /* NULL: changes are announced, or the caller is an admin */
 };
 
 int live_new(struct api *api, struct live **ret, struct err *e)
@@ -90,7 +95,7 @@ void live_free(struct live *live)
 
 /* Watchers */
 
-/* One that reads too slowly misses some. */
+/* A watcher that reads too slowly misses events. */
 static void watcher_write(struct watcher *w, struct str text)
 {
 	(void)http_stream_write(w->conn, text);
@@ -105,37 +110,49 @@ static void watcher_closed(struct http_stream_owner *owner)
 	free(w);
 }
 
-/* Is the link still theirs? When any link has got another owner it is not known which, so the answer is no:
- * the client connects again and is judged anew. Admins need not own what they watch. */
+/* Changes of owners are counted, not named. So after any change the answer is no, and the client connects and
+ * is checked again. Admins need not own what they watch. */
 static bool watcher_still_owns(struct watcher *w)
 {
 	if (caller_is_admin(&w->caller))
 		return true;
-	if (w->ownership && !ownership_holds(w->ownership, loop_mono_ms(http_conn_loop(w->conn))))
+	if (w->ownership && !ownership_is_held(w->ownership, loop_mono_ms(http_conn_loop(w->conn))))
 		return false;
 	return atomic_load(&w->live->api->owner_changes) == w->owner_changes;
 }
 
-/* Somebody who is not in the cache is read again beside the loop. */
-static enum account_found watcher_find(struct watcher *w)
+/* On the pool's thread, because a stopped loop does not open its mail. */
+static void account_refresh_done(struct offload_job *job)
+{
+	free(container_of(job, struct read_job, job));
+}
+
+/* Reads an account into the cache again. If that fails, the watcher tries again later. */
+static void account_refresh(struct api *api, const struct account_ref *ref)
+{
+	struct read_job *j = calloc(1, sizeof(*j));
+	if (!j)
+		return;
+	j->job.done = account_refresh_done;
+	j->kind = READ_ACCOUNT;
+	j->account = *ref;
+	if (offload_submit(api->readers, &j->job) < 0)
+		free(j);
+}
+
+/* Ends the stream after a revoked key, an ended session or a change of the link's owner. False also while an
+ * account that fell out of the cache is read again: what comes meanwhile is missed. */
+static bool watcher_may_watch(struct watcher *w)
 {
 	struct loop *l = http_conn_loop(w->conn);
 	const struct account_time now = {loop_real_ms(l), loop_mono_ms(l)};
-	struct account_want want;
-	enum account_found found = accounts_in_force(w->live->api->accounts, &w->caller, now, &want);
-	if (found == ACCOUNT_UNREAD && now.mono_ms - w->read_ms >= READ_AGAIN_MS) {
-		w->read_ms = now.mono_ms;
-		hold_refresh(w->live->api, &want);
+	struct account_ref ref;
+	enum account_found found = accounts_recheck(w->live->api->accounts, &w->caller, now, &ref);
+	if (found == ACCOUNT_UNCACHED && now.mono_ms - w->refreshed_ms >= REFRESH_MS) {
+		w->refreshed_ms = now.mono_ms;
+		account_refresh(w->live->api, &ref);
 	}
-	return found;
-}
-
-/* A key that was revoked, a session that ended, or somebody whose link was given away sees no more. Nor does
- * one who is being read again, until that is known: what comes meanwhile is missed. */
-static bool watcher_may_watch(struct watcher *w)
-{
-	enum account_found found = watcher_find(w);
-	bool stays = found == ACCOUNT_FOUND || found == ACCOUNT_UNREAD;
+	bool stays = found == ACCOUNT_FOUND || found == ACCOUNT_UNCACHED;
 	if (stays && watcher_still_owns(w))
 		return found == ACCOUNT_FOUND;
 	struct http_conn *conn = w->conn;
@@ -146,13 +163,13 @@ static bool watcher_may_watch(struct watcher *w)
 
 static void chunk_deliver(const struct live_chunk *chunk, struct watcher *w)
 {
-	if (w->only == 0) {
+	if (w->link_id == 0) {
 		watcher_write(w, buf_view(&chunk->text));
 		return;
 	}
 	for (size_t i = 0; i < chunk->item_count; i++) {
 		const struct live_item *item = &chunk->items[i];
-		if (item->link == w->only)
+		if (item->link == w->link_id)
 			watcher_write(w, str_n(chunk->text.data + item->at, item->len));
 	}
 }
@@ -172,60 +189,54 @@ static void chunk_open(struct mail *m)
 		chunk_free(chunk);
 }
 
-/* Do others give links away without telling? */
-static bool is_unsent(const struct api *api)
+/* May other servers change owners of links without an announcement? Then they are polled (ownership.h). */
+static bool must_poll_owners(const struct api *api)
 {
 	return api->store->is_shared && !api->rcache;
 }
 
-static void timer_again(struct api_worker *w)
+static void timer_restart(struct api_worker *w)
 {
-	timer_set(loop_timers(w->loop), &w->watchers_timer,
-	          loop_mono_ms(w->loop) + (is_unsent(w->api) ? LOOK_MS : STILL_HERE_MS));
+	timer_set(loop_timers(w->loop), &w->keepalive_timer,
+	          loop_mono_ms(w->loop) + (must_poll_owners(w->api) ? OWNER_POLL_MS : KEEPALIVE_MS));
 }
 
-/* Proxies and clients give up on a connection that says nothing. */
-static void still_here(struct timer *t)
+/* Proxies and clients close a connection that stays silent. */
+static void keepalive(struct timer *t)
 {
-	struct api_worker *worker = container_of(t, struct api_worker, watchers_timer);
+	struct api_worker *worker = container_of(t, struct api_worker, keepalive_timer);
 	struct list *head = &worker->watchers;
 	int64_t mono_ms = loop_mono_ms(worker->loop);
-	bool says_so = mono_ms - worker->watchers_noted_ms >= STILL_HERE_MS;
-	if (says_so)
-		worker->watchers_noted_ms = mono_ms;
+	bool is_due = mono_ms - worker->keepalive_sent_ms >= KEEPALIVE_MS;
+	if (is_due)
+		worker->keepalive_sent_ms = mono_ms;
 	for (struct list *node = head->next; node != head;) {
 		struct watcher *w = container_of(node, struct watcher, link);
 		node = node->next;
-		if (watcher_may_watch(w) && says_so)
+		if (watcher_may_watch(w) && is_due)
 			watcher_write(w, STR(": still here\n\n"));
 	}
 	if (!list_empty(head))
-		timer_again(worker);
+		timer_restart(worker);
 }
 
 void live_worker_init(struct api_worker *w)
 {
 	list_init(&w->watchers);
-	timer_init(&w->watchers_timer, still_here);
+	timer_init(&w->keepalive_timer, keepalive);
 }
 
 /* Publishing, on the stats worker's thread */
 
-static void put_text(struct buf *b, const char *name, struct str value)
-{
-	buf_printf(b, ",\"%s\":", name);
-	json_out_str_or_null(b, value);
-}
-
 static void item_begin(struct live_chunk *chunk, uint64_t link, const char *event)
 {
 	chunk->items[chunk->item_count] = (struct live_item){.link = link, .at = chunk->text.len};
-	buf_printf(&chunk->text, "event: %s\ndata: ", event);
+	buf_printf(&chunk->text, "event: %s\ndata: {", event);
 }
 
 static void item_end(struct live_chunk *chunk)
 {
-	buf_str(&chunk->text, STR("\n\n"));
+	buf_str(&chunk->text, STR("}\n\n"));
 	struct live_item *item = &chunk->items[chunk->item_count++];
 	item->len = chunk->text.len - item->at;
 }
@@ -237,22 +248,18 @@ static void put_visit(struct live_chunk *chunk, const struct live_batch *news,
 	const struct sink_visit *v = &news->batch->visits[recent->visit];
 	const struct dimension_set *set = &news->batch->sets[v->set];
 	item_begin(chunk, v->link, names[set->kind]);
-	buf_str(&chunk->text, STR("{\"t\":"));
-	json_out_time(&chunk->text, v->time_ms);
-	put_text(&chunk->text, "key", str_n(recent->key, recent->key_len));
+	json_out_name_time(&chunk->text, "t", v->time_ms);
+	json_out_name_str(&chunk->text, "key", str_n(recent->key, recent->key_len));
 	for (unsigned dim = 0; dim < DIM_COUNT; dim++)
-		put_text(&chunk->text, visit_dim_names[dim], set->dims[dim]);
-	buf_char(&chunk->text, '}');
+		json_out_name_str(&chunk->text, visit_dim_names[dim], set->dims[dim]);
 	item_end(chunk);
 }
 
 static void put_impression(struct live_chunk *chunk, const struct sink_impression *i)
 {
 	item_begin(chunk, 0, "impression");
-	buf_str(&chunk->text, STR("{\"t\":"));
-	json_out_time(&chunk->text, i->time_ms);
-	put_text(&chunk->text, "adId", i->ad);
-	buf_char(&chunk->text, '}');
+	json_out_name_time(&chunk->text, "t", i->time_ms);
+	json_out_name_str(&chunk->text, "adId", i->ad);
 	item_end(chunk);
 }
 
@@ -260,11 +267,10 @@ static void put_totals(struct live_chunk *chunk, const struct live_batch *news)
 {
 	const struct sink_batch *b = news->batch;
 	item_begin(chunk, 0, "totals");
-	buf_printf(&chunk->text,
-	           "{\"clicks\":%llu,\"orphans\":%llu,\"impressions\":%llu,\"duplicates\":%llu}",
-	           (unsigned long long)b->tally.clicks, (unsigned long long)b->tally.orphans,
-	           (unsigned long long)(b->impression_count - news->duplicates),
-	           (unsigned long long)(b->tally.duplicates + news->duplicates));
+	json_out_name_u64(&chunk->text, "clicks", b->tally.clicks);
+	json_out_name_u64(&chunk->text, "orphans", b->tally.orphans);
+	json_out_name_u64(&chunk->text, "impressions", b->impression_count - news->duplicates);
+	json_out_name_u64(&chunk->text, "duplicates", b->tally.duplicates + news->duplicates);
 	item_end(chunk);
 }
 
@@ -318,119 +324,116 @@ static const struct http_response live_head = {
     .field_count = ARRAY_LEN(live_fields),
 };
 
-static unsigned watchers_of(const struct api_worker *w, uint64_t user)
-{
-	unsigned count = 0;
-	for (const struct list *node = w->watchers.next; node != &w->watchers; node = node->next)
-		count += container_of(node, const struct watcher, link)->caller.user == user;
-	return count;
-}
-
-/* Room for one more: for this user, and at all. False: that has been said. */
+/* Counts one more watcher. False: there are too many, answered with 503. */
 static bool watch_admit(struct api_worker *w, struct http_conn *c, const struct caller *caller)
 {
-	if (watchers_of(w, caller->user) >= LIVE_WATCHERS_USER_MAX) {
-		problem_say(c, 503, "too-many-watchers",
-		            "You watch the live feed %d times already; end one of them first.",
-		            LIVE_WATCHERS_USER_MAX);
+	unsigned own = 0;
+	for (const struct list *node = w->watchers.next; node != &w->watchers; node = node->next)
+		own += container_of(node, const struct watcher, link)->caller.user == caller->user;
+	if (own >= LIVE_WATCHERS_USER_MAX) {
+		problem_reply(
+		    c, 503, "too-many-watchers",
+		    "You have %d connections to the live feed, which is the limit; close one first.",
+		    LIVE_WATCHERS_USER_MAX);
 		return false;
 	}
 	if (atomic_fetch_add(&w->api->live->watchers, 1) >= LIVE_WATCHERS_MAX) {
 		atomic_fetch_sub(&w->api->live->watchers, 1);
-		problem_say(c, 503, "too-many-watchers",
-		            "%d clients watch the live feed already; try again later.", LIVE_WATCHERS_MAX);
+		problem_reply(c, 503, "too-many-watchers",
+		              "The live feed has %d clients, which is the limit; try again later.",
+		              LIVE_WATCHERS_MAX);
 		return false;
 	}
 	return true;
 }
 
-/* `wish` says by which right; it is copied. */
-static void watch(struct api_worker *w, struct http_conn *c, const struct watcher *wish,
+/* Begins the stream of a watcher with the link_id, caller and owner_changes of `from`. Takes `ownership`. */
+static void watch(struct api_worker *w, struct http_conn *c, const struct watcher *from,
                   struct ownership *ownership)
 {
 	struct watcher *watcher = calloc(1, sizeof(*watcher));
 	if (!watcher)
 		problem_reply_store(c, ERR_NOMEM);
-	if (!watcher || !watch_admit(w, c, &wish->caller)) {
+	if (!watcher || !watch_admit(w, c, &from->caller)) {
 		ownership_free(ownership);
 		free(watcher);
 		return;
 	}
-	*watcher = *wish;
+	*watcher = *from;
 	watcher->owner.closed = watcher_closed;
 	watcher->conn = c;
 	watcher->live = w->api->live;
 	watcher->ownership = ownership;
 	list_push(&w->watchers, &watcher->link);
-	if (!w->watchers_timer.armed) {
-		w->watchers_noted_ms = loop_mono_ms(w->loop);
-		timer_again(w);
+	if (!w->keepalive_timer.armed) {
+		w->keepalive_sent_ms = loop_mono_ms(w->loop);
+		timer_restart(w);
 	}
 	http_stream_begin(c, &live_head, &watcher->owner);
 }
 
 struct watch_job {
-	struct ask_job ask;
-	struct ask_subject subject;
+	struct query_job base;
+	struct query_link link;
 	struct caller caller;
 	uint64_t owner_changes;
 	bool head_only;
 };
 
-static void watch_run(struct ask_job *ask)
+static void watch_run(struct query_job *base)
 {
-	struct watch_job *j = container_of(ask, struct watch_job, ask);
-	ask->result = ask_subject_find(ask, &j->subject);
+	struct watch_job *j = container_of(base, struct watch_job, base);
+	base->result = query_link_find(base, &j->link);
 }
 
 static void watch_one(struct watch_job *j)
 {
-	struct api *api = j->ask.worker->api;
-	const struct watcher wish = {
-	    .only = j->subject.link.id, .caller = j->caller, .owner_changes = j->owner_changes};
+	struct api *api = j->base.worker->api;
+	const struct watcher from = {
+	    .link_id = j->link.link.id, .caller = j->caller, .owner_changes = j->owner_changes};
 	struct ownership *ownership = NULL;
-	if (is_unsent(api) && j->subject.owner != 0) {
-		ownership = ownership_new(api, j->subject.key, j->subject.link.id, j->subject.owner);
+	if (must_poll_owners(api) && j->link.owner != 0) {
+		ownership = ownership_new(api, j->link.key, j->link.link.id, j->link.owner);
 		if (!ownership) {
-			problem_reply_store(j->ask.conn, ERR_NOMEM);
+			problem_reply_store(j->base.conn, ERR_NOMEM);
 			return;
 		}
 	}
-	watch(j->ask.worker, j->ask.conn, &wish, ownership);
+	watch(j->base.worker, j->base.conn, &from, ownership);
 }
 
-static void watch_done(struct ask_job *ask)
+static void watch_done(struct query_job *base)
 {
-	struct watch_job *j = container_of(ask, struct watch_job, ask);
-	if (ask_job_failed(ask))
+	struct watch_job *j = container_of(base, struct watch_job, base);
+	if (query_job_reply_failed(base))
 		return;
 	if (j->head_only)
-		http_reply(ask->conn, &live_head);
+		http_reply(base->conn, &live_head);
 	else
 		watch_one(j);
 }
 
 void live_get(struct api_call *call)
 {
-	struct str wanted = http_query_param(call->req->query, STR("key"));
-	if (!wanted.ptr) {
+	struct str key = http_query_param(call->req->query, STR("key"));
+	if (!key.ptr) {
 		if (!caller_is_admin(&call->caller))
-			problem_say(call->c, 403, "not-permitted",
-			            "Only an admin may watch everything; name one of your links: ?key=KEY");
+			problem_reply(call->c, 403, "not-permitted",
+			              "Only admins may watch all links; name one of your links: ?key=KEY");
 		else if (call->req->method == HTTP_HEAD)
 			http_reply(call->c, &live_head);
 		else
 			watch(call->w, call->c, &(struct watcher){.caller = call->caller}, NULL);
 		return;
 	}
-	struct str name = link_param_take(call->w, call->c, wanted);
-	struct watch_job *j = name.ptr ? ask_job_new(call->w, call->c, sizeof(*j), watch_run, watch_done)
-	                               : NULL;
+	key = link_param_key(call->w, call->c, key);
+	struct watch_job *j = key.ptr ? query_job_new(call->w, call->c, sizeof(*j), watch_run, watch_done)
+	                              : NULL;
 	if (!j)
 		return;
-	j->subject = (struct ask_subject){.key = name, .owner = link_param_owner(&call->caller)};
+	j->link = (struct query_link){.key = key, .owner = caller_owner_filter(&call->caller)};
 	j->caller = call->caller;
 	j->owner_changes = atomic_load(&call->w->api->owner_changes);
 	j->head_only = call->req->method == HTTP_HEAD;
-	ask_job_submit(&j->ask);
+	query_job_submit(&j->base);
 }

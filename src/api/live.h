@@ -1,7 +1,7 @@
 /*
- * The live feed: what the stats worker has just committed, to whoever watches /api/v1/live as server-sent
- * events. Under load it is a sample: at most LIVE_ITEMS_MAX visits and impressions a batch, with the true
- * numbers beside them.
+ * The live feed at /api/v1/live: sends what the stats worker has just committed to watchers, as server-sent
+ * events. Under load it is a sample: each batch has at most LIVE_ITEMS_MAX visits and as many impressions,
+ * and the exact totals.
  */
 #pragma once
 
@@ -17,9 +17,9 @@ enum {
 
 /* The api's workers must be set. */
 int live_new(struct api *api, struct live **ret, struct err *e);
-void live_free(struct live *live); /* when no loop and no stats worker runs any more */
+void live_free(struct live *live); /* after all loops and the stats worker have stopped */
 
-/* A stats_worker's publish; ctx is the struct live. */
+/* For the stats worker, on its thread; ctx is the struct live. */
 void live_publish(void *ctx, const struct live_batch *news);
 bool live_is_watched(void *ctx); /* now; any thread */
 

@@ -1,7 +1,7 @@
 /*
- * The contract, /api/v1/openapi.json. It is the file that was compiled in, but for the members "$fields":
- * they stand for the fields of a link, a user or an API key as they are shown, created or changed, and become
- * `required` and `properties` from the rows of store/fields.h.
+ * GET /api/v1/openapi.json: web/openapi.json, with its members "$fields" expanded. Such a member names a
+ * record (link, user or key) and an operation, and becomes `required` and `properties` from the rows of
+ * store/fields.h.
  */
 #include "api/handlers.h"
 #include "base/json_out.h"
@@ -36,7 +36,7 @@ static const char *type_of(const struct field *f, unsigned when)
 		return "\"boolean\"";
 	if (f->type == FIELD_USER && when)
 		return "\"string\",\"integer\"";
-	if (f->type == FIELD_USER) /* a name where it may be missing */
+	if (f->type == FIELD_USER) /* the name if it may be missing, otherwise the id */
 		return f->flags & FIELD_NULL ? "\"string\"" : "\"integer\"";
 	return field_is_str(f) || f->type == FIELD_TIME || f->type == FIELD_ENUM ? "\"string\""
 	                                                                         : "\"integer\"";
@@ -71,13 +71,13 @@ static void help_put(struct buf *b, const struct field *f, unsigned when)
 	json_out_str(b, buf_view(&help));
 }
 
-/* Its name as a string; `before` separates it from the one before. */
+/* The name as a string, after the separator `before`. */
 static void name_put(struct buf *b, const char *before, const struct field *f, unsigned when)
 {
 	buf_printf(b, "%s\"%s%s\"", before, !when && f->type == FIELD_SECRET ? "has_" : "", f->name);
 }
 
-/* `when` is FIELD_CREATE, FIELD_PATCH or 0: as shown. */
+/* `when` is FIELD_CREATE, FIELD_PATCH, or 0 for a response. */
 static void fields_put(struct buf *b, const struct fields *s, unsigned when)
 {
 	const struct field *end = s->rows + s->count;

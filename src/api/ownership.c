@@ -6,12 +6,12 @@
 #include <stdlib.h>
 
 struct ownership {
-	_Atomic unsigned users; /* the loop, and the question under way */
-	_Atomic bool is_asking; /* then `read` and `arena` are the pool's */
+	_Atomic unsigned refs;    /* the loop's, and that of a running check */
+	_Atomic bool is_checking; /* then `read` and `arena` belong to the pool */
 	_Atomic bool is_lost;
 	struct api *api;
 	uint64_t link, owner;
-	int64_t asked_ms;
+	int64_t checked_ms;
 	struct read_job read;
 	struct arena arena;
 	size_t key_len;
@@ -23,7 +23,7 @@ struct ownership *ownership_new(struct api *api, struct str key, uint64_t link, 
 	struct ownership *o = calloc(1, sizeof(*o) + key.len);
 	if (!o)
 		return NULL;
-	atomic_init(&o->users, 1);
+	atomic_init(&o->refs, 1);
 	o->api = api;
 	o->link = link;
 	o->owner = owner;
@@ -32,17 +32,17 @@ struct ownership *ownership_new(struct api *api, struct str key, uint64_t link, 
 	return o;
 }
 
-/* The last one frees it; acquire and release: what the other one did is done. */
+/* The last reference frees it; acq_rel, so that the other's accesses have happened. */
 void ownership_free(struct ownership *o)
 {
-	if (!o || atomic_fetch_sub_explicit(&o->users, 1, memory_order_acq_rel) > 1)
+	if (!o || atomic_fetch_sub_explicit(&o->refs, 1, memory_order_acq_rel) > 1)
 		return;
 	arena_release(&o->arena);
 	free(o);
 }
 
-/* On the pool's thread: a loop that has stopped reads no mail. */
-static void asked(struct offload_job *job)
+/* On the pool's thread, because a stopped loop does not open its mail. */
+static void check_done(struct offload_job *job)
 {
 	struct ownership *o = container_of(job, struct ownership, read.job);
 	const struct store_lookup *found = &o->read.lookup;
@@ -50,33 +50,33 @@ static void asked(struct offload_job *job)
 	if (is_other || found->result == ERR_NOT_FOUND)
 		atomic_store_explicit(&o->is_lost, true, memory_order_relaxed);
 	arena_release(&o->arena);
-	/* pairs with the acquire in ownership_holds */
-	atomic_store_explicit(&o->is_asking, false, memory_order_release);
+	/* pairs with the acquire in ownership_is_held */
+	atomic_store_explicit(&o->is_checking, false, memory_order_release);
 	ownership_free(o);
 }
 
-static void ask(struct ownership *o)
+static void check_submit(struct ownership *o)
 {
 	o->arena = (struct arena){0};
 	o->read = (struct read_job){
-	    .job.done = asked,
+	    .job.done = check_done,
 	    .kind = READ_LINK,
 	    .lookup = {.ref = links_ref(o->api->links, str_n(o->key, o->key_len)), .arena = &o->arena},
 	};
-	atomic_store_explicit(&o->is_asking, true, memory_order_relaxed);
-	atomic_fetch_add_explicit(&o->users, 1, memory_order_relaxed);
+	atomic_store_explicit(&o->is_checking, true, memory_order_relaxed);
+	atomic_fetch_add_explicit(&o->refs, 1, memory_order_relaxed);
 	if (offload_submit(o->api->readers, &o->read.job) == 0)
 		return;
-	atomic_store_explicit(&o->is_asking, false, memory_order_relaxed);
+	atomic_store_explicit(&o->is_checking, false, memory_order_relaxed);
 	ownership_free(o);
 }
 
-bool ownership_holds(struct ownership *o, int64_t mono_ms)
+bool ownership_is_held(struct ownership *o, int64_t mono_ms)
 {
-	if (mono_ms - o->asked_ms >= OWNERSHIP_MS &&
-	    !atomic_load_explicit(&o->is_asking, memory_order_acquire)) {
-		o->asked_ms = mono_ms;
-		ask(o);
+	if (mono_ms - o->checked_ms >= OWNERSHIP_CHECK_MS &&
+	    !atomic_load_explicit(&o->is_checking, memory_order_acquire)) {
+		o->checked_ms = mono_ms;
+		check_submit(o);
 	}
 	return !atomic_load_explicit(&o->is_lost, memory_order_relaxed);
 }

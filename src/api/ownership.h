@@ -1,6 +1,6 @@
 /*
- * Is a link still somebody's? Asked of the store now and then, in the background, for what goes on for long
- * by that right, where other servers change links and nobody tells of it. Loop threads.
+ * Does a link still belong to a user? Polls the store in the background, for watchers of the live feed whose
+ * link another server may give away without an announcement. Loop threads.
  */
 #pragma once
 
@@ -8,11 +8,11 @@
 
 struct ownership;
 
-/* NULL when memory ran out. */
+/* NULL: out of memory. */
 struct ownership *ownership_new(struct api *api, struct str key, uint64_t link, uint64_t owner);
 void ownership_free(struct ownership *o); /* NULL is fine */
 
-/* As far as is known; asks again when the last answer is older than OWNERSHIP_MS. A store that does not
+/* The last known answer; submits a new check if it is older than OWNERSHIP_CHECK_MS. A store that does not
  * answer changes nothing. */
-enum { OWNERSHIP_MS = 1500 };
-bool ownership_holds(struct ownership *o, int64_t mono_ms);
+enum { OWNERSHIP_CHECK_MS = 1500 };
+bool ownership_is_held(struct ownership *o, int64_t mono_ms);

@@ -1,4 +1,4 @@
-/* Who may follow a private link: /api/v1/links/{key}/permissions, for its owner and admins. */
+/* The routes /api/v1/links/{key}/permissions: who may follow a private link. For its owner and admins. */
 #include "api/handlers.h"
 #include "base/json_out.h"
 #include "base/utf8.h"
@@ -8,7 +8,7 @@
 #include "handler/problem.h"
 #include "handler/reply.h"
 
-/* So that an owner tells apart who they let in, and learns no addresses: a***@example.com. */
+/* Owners must be able to tell users apart, and must not learn their addresses: a***@example.com. */
 static void email_masked(struct buf *b, struct str email)
 {
 	struct str domain = email;
@@ -25,13 +25,14 @@ static void listed_json(struct buf *b, uint64_t id, const struct user_record *us
                         bool for_admin)
 {
 	struct str email = user->id ? user->email : STR_NULL;
-	buf_printf(b, "{\"id\":%llu,\"email\":", (unsigned long long)id);
+	buf_char(b, '{');
+	json_out_name_u64(b, "id", id);
+	json_out_name(b, "email");
 	if (email.ptr && !for_admin)
 		email_masked(b, email);
 	else
 		json_out_str_or_null(b, email);
-	buf_str(b, STR(",\"name\":"));
-	json_out_str_or_null(b, user->id && for_admin ? account_name(arena, user) : STR_NULL);
+	json_out_name_str(b, "name", user->id && for_admin ? account_display_name(arena, user) : STR_NULL);
 	buf_char(b, '}');
 }
 
@@ -42,43 +43,42 @@ static void permissions_get_done(struct read_job *j)
 		return;
 	}
 	struct buf CLEANUP(buf_release) body = {0};
-	buf_str(&body, STR("{\"key\":"));
-	json_out_str(&body, j->permitted.link.key);
-	buf_printf(&body, ",\"visibility\":\"%s\",\"users\":[",
-	           j->permitted.link.is_private ? "private" : "public");
+	buf_char(&body, '{');
+	json_out_name_str(&body, "key", j->permitted.link.key);
+	json_out_name_str(&body, "visibility", j->permitted.link.is_private ? STR("private") : STR("public"));
+	json_out_begin(&body, "users", '[');
 	for (size_t i = 0; i < j->permitted.count; i++) {
-		if (i)
-			buf_char(&body, ',');
-		listed_json(&body, j->permitted.users[i], &j->permitted.people[i], http_conn_arena(j->conn),
+		json_out_next(&body);
+		listed_json(&body, j->permitted.ids[i], &j->permitted.users[i], http_conn_arena(j->conn),
 		            j->owner == 0);
 	}
 	buf_str(&body, STR("]}"));
-	api_reply_json(j->conn, 200, &body, NULL, 0);
+	reply_json(j->conn, 200, &body, NULL, 0);
 }
 
 void permissions_get(struct api_call *call)
 {
-	struct str name = link_param_take(call->w, call->c, call->params[0]);
-	struct read_job *j = name.ptr ? read_job_new(call->w, call->c, READ_PERMITTED, permissions_get_done)
+	struct str name = link_param_key(call->w, call->c, call->params[0]);
+	struct read_job *j = name.ptr ? read_job_new(call->w, call->c, READ_PERMISSIONS, permissions_get_done)
 	                              : NULL;
 	if (!j)
 		return;
-	j->owner = link_param_owner(&call->caller);
+	j->owner = caller_owner_filter(&call->caller);
 	j->permitted.ref = links_ref(call->w->api->links, name);
 	read_job_submit(j);
 }
 
-/* A link that is not theirs is told before a user who is none: or they could find out who there is. */
+/* "No such link" takes precedence over "no such user"; otherwise callers could find out which users exist. */
 static void permission_done(struct write_job *j)
 {
 	int r = j->write.result;
 	if (r == ERR_INVALID || (r == 0 && j->write.user == 0))
-		problem_say(j->conn, 404, "no-such-user",
-		            "There is no such user; name one by email address or id.");
+		problem_reply(j->conn, 404, "no-such-user",
+		              "There is no such user; name one by email address or id in the path.");
 	else if (r == ERR_LIMIT)
-		problem_say(j->conn, 409, "too-many-permissions",
-		            "A link's list holds at most %d users; take somebody off it first.",
-		            PERMITTED_MAX);
+		problem_reply(j->conn, 409, "too-many-permissions",
+		              "%d users may follow this link, which is the limit; remove one first.",
+		              PERMITTED_MAX);
 	else if (r < 0)
 		link_param_reply_failed(j->conn, r);
 	else
@@ -90,15 +90,13 @@ static void permission_change(struct api_call *call, enum store_write_kind kind)
 	struct write_job *j = link_job_new(call, call->params[0], kind, permission_done);
 	if (!j)
 		return;
-	char *text = arena_alloc(j->write.arena, call->params[1].len + 1);
+	char *text = request_zalloc(call->c, call->params[1].len + 1);
 	size_t len = 0;
-	if (!text) {
-		problem_reply_store(call->c, ERR_NOMEM);
+	if (!text)
 		return;
-	}
 	struct account user = {0};
 	if (http_percent_decode(call->params[1], text, &len) &&
-	    !auth_user_named(call, str_n(text, len), &user))
+	    !caller_resolve_user(call, str_n(text, len), &user))
 		return;
 	j->write.user = user.id;
 	write_job_submit(j);

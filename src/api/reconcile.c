@@ -1,11 +1,12 @@
-/* GET /api/v1/reconcile: do the books balance? */
+/* GET /api/v1/reconcile: compares what was served, logged and counted. */
 #include "api/handlers.h"
+#include "base/json_out.h"
 #include "handler/caller.h"
 #include "handler/query_job.h"
 #include "handler/reply.h"
 
 struct reconcile_job {
-	struct ask_job ask;
+	struct query_job base;
 	bool deep;
 	struct reconciliation sink;
 	struct capture_counts log;
@@ -21,14 +22,15 @@ static void reconcile_add(struct capture_counts *to, const struct capture_counts
 	to->counts.dropped += more->counts.dropped;
 }
 
-/* First the sink, then the workers: so what was consumed is never more than what was logged. */
-static void reconcile_run(struct ask_job *ask)
+/* The sink is read before the workers, so what was consumed is never more than what was logged. */
+static void reconcile_run(struct query_job *base)
 {
-	struct reconcile_job *j = container_of(ask, struct reconcile_job, ask);
-	struct api *api = ask->worker->api;
-	ask->result = ask_sink_said(ask, api->sink->ops->reconciliation(
-	                                     api->sink, event_log_node(api->event_log), j->deep, &j->sink));
-	j->log = api->counts_before;
+	struct reconcile_job *j = container_of(base, struct reconcile_job, base);
+	struct api *api = base->worker->api;
+	base->result = query_job_sink_result(
+	    base,
+	    api->sink->ops->reconciliation(api->sink, event_log_node(api->event_log), j->deep, &j->sink));
+	j->log = api->previous_counts;
 	for (unsigned i = 0; i < api->worker_count; i++) {
 		struct capture_counts mine = capture_counts_read(&api->workers[i]->capture);
 		reconcile_add(&j->log, &mine);
@@ -45,7 +47,7 @@ static uint64_t above(uint64_t a, uint64_t b)
 	return a > b ? a - b : 0;
 }
 
-/* Everything that should be equal and is not. What waits in the log is no difference. */
+/* The sum of all deviations. Events that wait in the log are not a deviation. */
 static uint64_t difference(const struct reconcile_job *j)
 {
 	const struct sink_tally *read = &j->sink.tally;
@@ -57,11 +59,11 @@ static uint64_t difference(const struct reconcile_job *j)
 	             j->sink.impressions_counted + j->sink.duplicates + read->unusable_impressions);
 }
 
-static void reconcile_done(struct ask_job *ask)
+static void reconcile_done(struct query_job *base)
 {
-	struct reconcile_job *j = container_of(ask, struct reconcile_job, ask);
+	struct reconcile_job *j = container_of(base, struct reconcile_job, base);
 	struct buf CLEANUP(buf_release) body = {0};
-	if (ask_job_failed(ask))
+	if (query_job_reply_failed(base))
 		return;
 	const struct sink_tally *read = &j->sink.tally;
 	const struct event_counts *logged = &j->log.counts;
@@ -84,25 +86,24 @@ static void reconcile_done(struct ask_job *ask)
 	    {"rejected", logged->rejected},
 	    {"dead_letters", read->unusable_clicks + read->unusable_impressions},
 	    {"dropped", logged->dropped},
-	    {"damaged_bytes", event_log_damaged_bytes(ask->worker->api->event_log)},
+	    {"damaged_bytes", event_log_damaged_bytes(base->worker->api->event_log)},
 	    {"difference", difference(j)},
 	    {"visit_rows", j->sink.visit_rows},
 	    {"impression_rows", j->sink.impression_rows},
 	};
-	size_t count = j->deep ? ARRAY_LEN(lines)
-	                       : ARRAY_LEN(lines) - 2; /* rows are counted by deep ones only */
+	size_t count = ARRAY_LEN(lines) - (j->deep ? 0 : 2); /* only a deep run counts rows */
+	buf_char(&body, '{');
 	for (size_t i = 0; i < count; i++)
-		buf_printf(&body, "%c\"%s\":%llu", i == 0 ? '{' : ',', lines[i].name,
-		           (unsigned long long)lines[i].value);
+		json_out_name_u64(&body, lines[i].name, lines[i].value);
 	buf_char(&body, '}');
-	api_reply_json(ask->conn, 200, &body, NULL, 0);
+	reply_json(base->conn, 200, &body, NULL, 0);
 }
 
 void reconcile_get(struct api_call *call)
 {
-	struct reconcile_job *j = ask_job_new(call->w, call->c, sizeof(*j), reconcile_run, reconcile_done);
+	struct reconcile_job *j = query_job_new(call->w, call->c, sizeof(*j), reconcile_run, reconcile_done);
 	if (!j)
 		return;
 	j->deep = str_eq(http_query_param(call->req->query, STR("deep")), STR("true"));
-	ask_job_submit(&j->ask);
+	query_job_submit(&j->base);
 }

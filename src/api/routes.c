@@ -1,4 +1,4 @@
-/* Which request goes where. A hit in the cache never gets here: reserved words cannot be keys. */
+/* The route table. Cached redirects are served before it is searched: reserved words cannot be keys. */
 #include "api/routes.h"
 
 #include "api/handlers.h"
@@ -7,51 +7,51 @@
 #include "http/router.h"
 #include "redirect/redirect.h"
 
-/* Who may ask: anybody (then the handler sees to it, if it matters), or somebody with all of `rights`. */
+/* PUBLIC: no authentication, or the handler does it. AUTH: the caller needs all of `rights`. */
 struct endpoint {
 	api_handler_fn *fn;
-	bool is_open;
+	bool is_public;
 	unsigned rights;
 };
-#define OPEN(handler)           (&(const struct endpoint){handler, .is_open = true})
-#define KNOWN(handler, rights_) (&(const struct endpoint){handler, .rights = rights_})
+#define PUBLIC(handler)        (&(const struct endpoint){handler, .is_public = true})
+#define AUTH(handler, rights_) (&(const struct endpoint){handler, .rights = rights_})
 
 static const struct route routes[] = {
-    {HTTP_GET, "/", OPEN(front_get)},
-    {HTTP_GET, "/healthz", OPEN(healthz_get)},
-    {HTTP_GET, "/readyz", OPEN(readyz_get)},
-    {HTTP_GET, "/metrics", OPEN(metrics_get)},
-    {HTTP_GET, "/api/v1/openapi.json", OPEN(openapi_get)},
-    {HTTP_POST, "/api/v1/createURL", OPEN(create_url_post)},
-    {HTTP_DELETE, "/api/v1/deleteURL", OPEN(delete_url_delete)},
-    {HTTP_POST, "/api/v1/links", KNOWN(links_post, RIGHT_CREATE)},
-    {HTTP_GET, "/api/v1/links", KNOWN(links_list_get, RIGHT_READ)},
-    {HTTP_GET, "/api/v1/links/{}", KNOWN(link_get, RIGHT_READ)},
-    {HTTP_PATCH, "/api/v1/links/{}", KNOWN(link_patch, RIGHT_CREATE)},
-    {HTTP_DELETE, "/api/v1/links/{}", KNOWN(link_delete, RIGHT_DELETE)},
-    {HTTP_GET, "/api/v1/links/{}/permissions", KNOWN(permissions_get, RIGHT_READ)},
-    {HTTP_PUT, "/api/v1/links/{}/permissions/{}", KNOWN(permission_put, RIGHT_CREATE)},
-    {HTTP_DELETE, "/api/v1/links/{}/permissions/{}", KNOWN(permission_delete, RIGHT_CREATE)},
-    {HTTP_GET, "/api/v1/links/{}/stats", KNOWN(link_stats_get, RIGHT_STATS)},
-    {HTTP_GET, "/api/v1/links/{}/visits", KNOWN(link_visits_get, RIGHT_STATS)},
-    {HTTP_GET, "/api/v1/orphans", KNOWN(orphans_get, RIGHT_ADMIN)},
-    {HTTP_GET, "/api/v1/stats", KNOWN(overview_get, RIGHT_ADMIN)},
-    {HTTP_GET, "/api/v1/live", KNOWN(live_get, RIGHT_STATS)},
-    {HTTP_GET, "/api/v1/reconcile", KNOWN(reconcile_get, RIGHT_ADMIN)},
-    {HTTP_POST, "/event", OPEN(event_post)},
-    {HTTP_GET, "/stats", OPEN(window_get)},
-    {HTTP_POST, "/api/v1/keys", KNOWN(keys_post, 0)},
-    {HTTP_GET, "/api/v1/keys", KNOWN(keys_get, 0)},
-    {HTTP_DELETE, "/api/v1/keys/{}", KNOWN(key_delete, 0)},
-    {HTTP_POST, "/api/v1/session", OPEN(session_post)},
-    {HTTP_GET, "/api/v1/session", KNOWN(session_get, 0)},
-    {HTTP_DELETE, "/api/v1/session", OPEN(session_delete)},
-    {HTTP_POST, "/api/v1/users", KNOWN(users_post, RIGHT_ADMIN)},
-    {HTTP_GET, "/api/v1/users", KNOWN(users_get, 0)},
-    {HTTP_GET, "/api/v1/users/{}", KNOWN(user_get, 0)},
-    {HTTP_PATCH, "/api/v1/users/{}", KNOWN(user_patch, 0)},
-    {HTTP_DELETE, "/api/v1/users/{}/sessions", KNOWN(user_sessions_delete, 0)},
-    {HTTP_POST, "/api/v1/sweep", KNOWN(sweep_post, RIGHT_ADMIN)},
+    {HTTP_GET, "/", PUBLIC(front_get)},
+    {HTTP_GET, "/healthz", PUBLIC(healthz_get)},
+    {HTTP_GET, "/readyz", PUBLIC(readyz_get)},
+    {HTTP_GET, "/metrics", PUBLIC(metrics_get)},
+    {HTTP_GET, "/api/v1/openapi.json", PUBLIC(openapi_get)},
+    {HTTP_POST, "/api/v1/createURL", PUBLIC(create_url_post)},
+    {HTTP_DELETE, "/api/v1/deleteURL", PUBLIC(delete_url_delete)},
+    {HTTP_POST, "/api/v1/links", AUTH(links_post, RIGHT_CREATE)},
+    {HTTP_GET, "/api/v1/links", AUTH(links_list_get, RIGHT_READ)},
+    {HTTP_GET, "/api/v1/links/{}", AUTH(link_get, RIGHT_READ)},
+    {HTTP_PATCH, "/api/v1/links/{}", AUTH(link_patch, RIGHT_CREATE)},
+    {HTTP_DELETE, "/api/v1/links/{}", AUTH(link_delete, RIGHT_DELETE)},
+    {HTTP_GET, "/api/v1/links/{}/permissions", AUTH(permissions_get, RIGHT_READ)},
+    {HTTP_PUT, "/api/v1/links/{}/permissions/{}", AUTH(permission_put, RIGHT_CREATE)},
+    {HTTP_DELETE, "/api/v1/links/{}/permissions/{}", AUTH(permission_delete, RIGHT_CREATE)},
+    {HTTP_GET, "/api/v1/links/{}/stats", AUTH(link_stats_get, RIGHT_STATS)},
+    {HTTP_GET, "/api/v1/links/{}/visits", AUTH(link_visits_get, RIGHT_STATS)},
+    {HTTP_GET, "/api/v1/orphans", AUTH(orphans_get, RIGHT_ADMIN)},
+    {HTTP_GET, "/api/v1/stats", AUTH(overview_get, RIGHT_ADMIN)},
+    {HTTP_GET, "/api/v1/live", AUTH(live_get, RIGHT_STATS)},
+    {HTTP_GET, "/api/v1/reconcile", AUTH(reconcile_get, RIGHT_ADMIN)},
+    {HTTP_POST, "/event", PUBLIC(event_post)},
+    {HTTP_GET, "/stats", PUBLIC(window_get)},
+    {HTTP_POST, "/api/v1/keys", AUTH(keys_post, 0)},
+    {HTTP_GET, "/api/v1/keys", AUTH(keys_get, 0)},
+    {HTTP_DELETE, "/api/v1/keys/{}", AUTH(key_delete, 0)},
+    {HTTP_POST, "/api/v1/session", PUBLIC(session_post)},
+    {HTTP_GET, "/api/v1/session", AUTH(session_get, 0)},
+    {HTTP_DELETE, "/api/v1/session", PUBLIC(session_delete)},
+    {HTTP_POST, "/api/v1/users", AUTH(users_post, RIGHT_ADMIN)},
+    {HTTP_GET, "/api/v1/users", AUTH(users_get, 0)},
+    {HTTP_GET, "/api/v1/users/{}", AUTH(user_get, 0)},
+    {HTTP_PATCH, "/api/v1/users/{}", AUTH(user_patch, 0)},
+    {HTTP_DELETE, "/api/v1/users/{}/sessions", AUTH(user_sessions_delete, 0)},
+    {HTTP_POST, "/api/v1/sweep", AUTH(sweep_post, RIGHT_ADMIN)},
 };
 
 static bool is_reading(enum http_method m)
@@ -59,7 +59,7 @@ static bool is_reading(enum http_method m)
 	return m == HTTP_GET || m == HTTP_HEAD;
 }
 
-/* Another method than the path has: 405, or what OPTIONS asks for. */
+/* For OPTIONS, and 405 for other methods. */
 static void reply_allowed(struct http_conn *c, enum http_method method, unsigned allowed)
 {
 	char text[96];
@@ -71,30 +71,28 @@ static void reply_allowed(struct http_conn *c, enum http_method method, unsigned
 	}
 	const struct problem p = {
 	    .status = 405, .code = "method-not-allowed", .fields = &allow, .field_count = 1};
-	problem_reply(c, &p, "This address does not take that method; it takes %.*s.", STR_ARG(allow.value));
-}
-
-static bool is_one_segment(struct str path)
-{
-	return path.len > 1 && !memchr(path.ptr + 1, '/', path.len - 1);
+	problem_reply_with(c, &p, "This address does not support the method; it supports %.*s.",
+	                   STR_ARG(allow.value));
 }
 
 void api_dispatch(void *ctx, struct http_conn *c, const struct http_request *req)
 {
 	struct api_worker *w = ctx;
 	if (req->method == HTTP_METHOD_OTHER) {
-		problem_say(c, 501, "unknown-method", "This server does not know that method.");
+		problem_reply(
+		    c, 501, "unknown-method",
+		    "The server does not support this method; use OPTIONS to list those of an address.");
 		return;
 	}
 	struct route_match match = route_find(routes, ARRAY_LEN(routes), req->method, req->path);
 	if (match.route) {
 		const struct endpoint *to = match.route->target;
 		struct api_call call = {.w = w, .c = c, .req = req, .params = match.params};
-		if (to->is_open || auth_require(w, c, req, STR_NULL, to->rights, &call.caller))
+		if (to->is_public || caller_require(w, c, req, STR_NULL, to->rights, &call.caller))
 			to->fn(&call);
 	} else if (match.allowed != 0 || str_eq(req->path, STR("*"))) {
 		reply_allowed(c, req->method, match.allowed);
-	} else if (is_one_segment(req->path)) {
+	} else if (req->path.len > 1 && !memchr(req->path.ptr + 1, '/', req->path.len - 1)) {
 		if (is_reading(req->method))
 			redirect_handle(w, c, req);
 		else if (req->method == HTTP_POST)
@@ -103,37 +101,35 @@ void api_dispatch(void *ctx, struct http_conn *c, const struct http_request *req
 			reply_allowed(c, req->method, 1U << HTTP_GET | 1U << HTTP_POST);
 	} else {
 		const struct problem p = {
-		    .status = 404, .code = "no-such-address", .as_page = problem_wants_page(req)};
-		problem_reply(c, &p,
-		              "There is nothing at this address; /api/v1/openapi.json lists what there is.");
+		    .status = 404, .code = "no-such-address", .as_html = problem_prefers_html(req)};
+		problem_reply_with(
+		    c, &p, "There is nothing at this address; /api/v1/openapi.json lists all addresses.");
 	}
 }
 
-/* What a server answers that only answers: all that others have counted, and what leads to it. */
-static bool is_question(const struct http_request *req)
+static bool is_listed(struct str path, const char *const *paths, size_t count)
 {
-	static const char *const answered[] = {"/stats", "/healthz", "/readyz", "/metrics",
-	                                       "/api/v1/session"};
-	static const char *const of_others[] = {"/api/v1/live", "/api/v1/reconcile"};
-	for (size_t i = 0; i < ARRAY_LEN(of_others); i++) {
-		if (str_eq(req->path, str_of(of_others[i])))
-			return false;
-	}
-	for (size_t i = 0; i < ARRAY_LEN(answered); i++) {
-		if (str_eq(req->path, str_of(answered[i])))
+	for (size_t i = 0; i < count; i++) {
+		if (str_eq(path, str_of(paths[i])))
 			return true;
 	}
-	return is_reading(req->method) && str_starts(req->path, STR("/api/v1/"));
+	return false;
 }
 
-static void handle_question(void *ctx, struct http_conn *c, const struct http_request *req)
+/* With serve.role = stats: reads of the API, except what only a server with an event log has. */
+static void handle_stats_role(void *ctx, struct http_conn *c, const struct http_request *req)
 {
-	if (is_question(req))
+	static const char *const served[] = {"/stats", "/healthz", "/readyz", "/metrics", "/api/v1/session"};
+	static const char *const refused[] = {"/api/v1/live", "/api/v1/reconcile"};
+	bool is_read = is_reading(req->method) && str_starts(req->path, STR("/api/v1/")) &&
+	               !is_listed(req->path, refused, ARRAY_LEN(refused));
+	if (is_read || is_listed(req->path, served, ARRAY_LEN(served)))
 		api_dispatch(ctx, c, req);
 	else
-		problem_say(c, 421, "answers-only",
-		            "This server only answers questions about statistics (serve.role = stats); ask "
-		            "one of the others.");
+		problem_reply(
+		    c, 421, "answers-only",
+		    "This server only answers queries for statistics (serve.role = stats); send this "
+		    "request to another server.");
 }
 
 static void handle(void *ctx, struct http_conn *c, const struct http_request *req)
@@ -148,11 +144,11 @@ static void refuse(void *ctx, struct http_conn *c, int status, const char *reaso
 {
 	(void)ctx;
 	const struct problem p = {.status = status, .code = "bad-request"};
-	problem_reply(c, &p, "%s", reason);
+	problem_reply_with(c, &p, "%s", reason);
 }
 
 struct http_handler api_handler(struct api_worker *w)
 {
 	return (struct http_handler){
-	    .handle = w->api->only_queries ? handle_question : handle, .refuse = refuse, .ctx = w};
+	    .handle = w->api->is_stats_role ? handle_stats_role : handle, .refuse = refuse, .ctx = w};
 }

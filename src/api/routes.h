@@ -1,4 +1,4 @@
-/* The route table: which handler answers which request. */
+/* The route table: which handler answers which request. Loop threads. */
 #pragma once
 
 #include "handler/api.h"
@@ -8,3 +8,6 @@ struct http_handler api_handler(struct api_worker *w);
 
 /* Answers a request that the cache of redirects did not answer. `ctx` is the worker. */
 void api_dispatch(void *ctx, struct http_conn *c, const struct http_request *req);
+
+/* Makes api->health_checks, before the first request. health_checks_free ends them. */
+int readyz_init(struct api *api, struct err *e);

@@ -1,4 +1,4 @@
-/* Questions about clicks and impressions. */
+/* The routes of statistics: links, visits, orphans, the window of impressions, and the overview. */
 #include "api/handlers.h"
 #include "api/link_json.h"
 #include "api/stats_params.h"
@@ -21,41 +21,29 @@ enum {
 
 static const char *const kind_names[VISIT_KINDS] = {"click", "head", "prefetch", "unknown", "root"};
 
-/* Submits it, or says what is wrong with the parameters. */
-static void submit_read(struct ask_job *j, int r, const struct err *e)
+/* Submits the job, or replies what is wrong with the parameters. */
+static void submit_or_fail(struct query_job *j, int r, const struct err *e)
 {
 	if (r < 0)
-		api_reply_failed(j->conn, r, "invalid-parameter", e);
+		reply_failed(j->conn, r, "invalid-parameter", e);
 	else
-		ask_job_submit(j);
+		query_job_submit(j);
 }
 
-/* Writing answers */
-
-static void put_series(struct buf *b, const struct stats_query *q)
-{
-	buf_str(b, STR(",\"series\":["));
-	for (size_t i = 0; i < q->series_count; i++) {
-		buf_str(b, i > 0 ? STR(",{\"t\":") : STR("{\"t\":"));
-		json_out_time(b, q->series[i].time_ms);
-		buf_printf(b, ",\"clicks\":%llu}", (unsigned long long)q->series[i].clicks);
-	}
-	buf_char(b, ']');
-}
+/* Writing JSON */
 
 static void put_shares(struct buf *b, const struct stats_query *q)
 {
-	bool first = true;
-	buf_str(b, STR(",\"by\":{"));
+	json_out_begin(b, "by", '{');
 	for (unsigned dim = 0; dim < DIM_COUNT; dim++) {
 		if (!(q->dims_wanted & 1U << dim))
 			continue;
-		buf_printf(b, "%s\"%s\":[", first ? "" : ",", visit_dim_names[dim]);
-		first = false;
+		json_out_begin(b, visit_dim_names[dim], '[');
 		for (size_t i = 0; i < q->share_count[dim]; i++) {
-			buf_str(b, i > 0 ? STR(",{\"value\":") : STR("{\"value\":"));
-			json_out_str_or_null(b, q->shares[dim][i].value);
-			buf_printf(b, ",\"clicks\":%llu}", (unsigned long long)q->shares[dim][i].clicks);
+			json_out_begin(b, NULL, '{');
+			json_out_name_str(b, "value", q->shares[dim][i].value);
+			json_out_name_u64(b, "clicks", q->shares[dim][i].clicks);
+			buf_char(b, '}');
 		}
 		buf_char(b, ']');
 	}
@@ -64,154 +52,151 @@ static void put_shares(struct buf *b, const struct stats_query *q)
 
 static void put_range(struct buf *b, int64_t from_ms, int64_t to_ms)
 {
-	buf_str(b, STR("\"from\":"));
-	json_out_time(b, MAX(from_ms, 1)); /* 0 would be null */
-	buf_str(b, STR(",\"to\":"));
-	json_out_time(b, to_ms);
+	json_out_name_time(b, "from", MAX(from_ms, 1)); /* 0 would be null */
+	json_out_name_time(b, "to", to_ms);
 }
 
 static void put_counts(struct buf *b, const struct stats_query *q)
 {
-	buf_printf(b, ",\"clicks\":%llu,\"unique_visitors\":", (unsigned long long)q->clicks);
+	json_out_name_u64(b, "clicks", q->clicks);
+	json_out_name(b, "unique_visitors");
 	if (q->has_visitors)
-		buf_printf(b, "%llu", (unsigned long long)q->visitors);
+		json_out_u64(b, q->visitors);
 	else
 		buf_str(b, STR("null"));
-	buf_printf(b, ",\"bots\":%llu,\"heads\":%llu,\"prefetches\":%llu", (unsigned long long)q->bot_clicks,
-	           (unsigned long long)q->heads, (unsigned long long)q->prefetches);
+	json_out_name_u64(b, "bots", q->bot_clicks);
+	json_out_name_u64(b, "heads", q->heads);
+	json_out_name_u64(b, "prefetches", q->prefetches);
 }
 
 static void put_breakdown(struct buf *b, const struct stats_query *q)
 {
 	if (q->series_wanted) {
-		buf_printf(b, ",\"step\":\"%s\"", stats_step_name(q->step));
-		put_series(b, q);
+		json_out_name_str(b, "step", str_of(stats_step_name(q->step)));
+		json_out_begin(b, "series", '[');
+		for (size_t i = 0; i < q->series_count; i++) {
+			json_out_begin(b, NULL, '{');
+			json_out_name_time(b, "t", q->series[i].time_ms);
+			json_out_name_u64(b, "clicks", q->series[i].clicks);
+			buf_char(b, '}');
+		}
+		buf_char(b, ']');
 	}
 	put_shares(b, q);
 }
 
-static void explain_series(struct ask_job *j)
+static void explain_series(struct query_job *j)
 {
 	if (j->result != ERR_LIMIT)
 		return;
-	j->result = err_set(
-	    &j->why, ERR_INVALID,
-	    "That would be more than %d steps; ask for a shorter range or for larger steps (by=day).",
-	    SINK_SERIES_MAX);
+	j->result = err_set(&j->why, ERR_INVALID,
+	                    "The range has more than %d steps; ask for a shorter range or larger steps "
+	                    "(by=day).",
+	                    SINK_SERIES_MAX);
 }
 
 /* A link's statistics */
 
 struct link_stats_job {
-	struct ask_job ask;
-	struct ask_subject subject;
+	struct query_job base;
+	struct query_link link;
 	struct stats_query query;
 };
 
-static void link_stats_run(struct ask_job *ask)
+static void link_stats_run(struct query_job *base)
 {
-	struct link_stats_job *j = container_of(ask, struct link_stats_job, ask);
-	struct sink *sink = ask->worker->api->sink;
-	ask->result = ask_subject_find(ask, &j->subject);
-	if (ask->result < 0)
+	struct link_stats_job *j = container_of(base, struct link_stats_job, base);
+	struct sink *sink = base->worker->api->sink;
+	base->result = query_link_find(base, &j->link);
+	if (base->result < 0)
 		return;
-	j->query.link = j->subject.link.id;
-	ask->result = ask_sink_said(ask, sink->ops->stats(sink, &j->query));
-	explain_series(ask);
+	j->query.link = j->link.link.id;
+	base->result = query_job_sink_result(base, sink->ops->stats(sink, &j->query));
+	explain_series(base);
 }
 
-static void link_stats_done(struct ask_job *ask)
+static void link_stats_done(struct query_job *base)
 {
-	struct link_stats_job *j = container_of(ask, struct link_stats_job, ask);
+	struct link_stats_job *j = container_of(base, struct link_stats_job, base);
 	struct buf CLEANUP(buf_release) body = {0};
-	if (ask_job_failed(ask))
+	if (query_job_reply_failed(base))
 		return;
-	buf_str(&body, STR("{\"key\":"));
-	json_out_str(&body, j->subject.link.key);
-	buf_char(&body, ',');
+	buf_char(&body, '{');
+	json_out_name_str(&body, "key", j->link.link.key);
 	put_range(&body, j->query.from_ms, j->query.to_ms);
 	put_counts(&body, &j->query);
 	put_breakdown(&body, &j->query);
 	buf_char(&body, '}');
-	api_reply_json(ask->conn, 200, &body, NULL, 0);
+	reply_json(base->conn, 200, &body, NULL, 0);
 }
 
 void link_stats_get(struct api_call *call)
 {
 	struct err e;
-	struct str name = link_param_take(call->w, call->c, call->params[0]);
+	struct str key = link_param_key(call->w, call->c, call->params[0]);
 	struct link_stats_job *j =
-	    name.ptr ? ask_job_new(call->w, call->c, sizeof(*j), link_stats_run, link_stats_done) : NULL;
+	    key.ptr ? query_job_new(call->w, call->c, sizeof(*j), link_stats_run, link_stats_done) : NULL;
 	if (!j)
 		return;
-	j->subject = (struct ask_subject){.key = name, .owner = link_param_owner(&call->caller)};
-	j->query.arena = j->ask.arena;
-	int r = stats_params_read(call->req->query, j->ask.now_ms, &j->query, &e);
-	submit_read(&j->ask, r, &e);
+	j->link = (struct query_link){.key = key, .owner = caller_owner_filter(&call->caller)};
+	j->query.arena = j->base.arena;
+	int r = stats_params_read(call->req->query, j->base.now_ms, &j->query, &e);
+	submit_or_fail(&j->base, r, &e);
 }
 
 /* Single visits */
 
 struct visits_job {
-	struct ask_job ask;
+	struct query_job base;
 	bool orphans;
-	struct ask_subject subject;
+	struct query_link link;
 	struct visits_query query;
 };
 
-static void visits_run(struct ask_job *ask)
+static void visits_run(struct query_job *base)
 {
-	struct visits_job *j = container_of(ask, struct visits_job, ask);
-	struct sink *sink = ask->worker->api->sink;
-	ask->result = j->orphans ? 0 : ask_subject_find(ask, &j->subject);
-	if (ask->result < 0)
+	struct visits_job *j = container_of(base, struct visits_job, base);
+	struct sink *sink = base->worker->api->sink;
+	base->result = j->orphans ? 0 : query_link_find(base, &j->link);
+	if (base->result < 0)
 		return;
-	j->query.link = j->subject.link.id;
-	ask->result = ask_sink_said(ask, sink->ops->visits(sink, &j->query));
-	if (ask->result == ERR_INVALID)
-		err_set(&ask->why, ERR_INVALID,
-		        "The parameter 'cursor' must be what 'next' was in the page before.");
-}
-
-static void put_text(struct buf *b, const char *name, struct str value)
-{
-	buf_printf(b, ",\"%s\":", name);
-	json_out_str_or_null(b, value);
+	j->query.link = j->link.link.id;
+	base->result = query_job_sink_result(base, sink->ops->visits(sink, &j->query));
+	if (base->result == ERR_INVALID)
+		err_set(&base->why, ERR_INVALID,
+		        "The parameter 'cursor' is not a 'next' of this list; start again without it.");
 }
 
 static void put_visit(struct buf *b, const struct stats_visit *v)
 {
-	buf_str(b, STR("{\"t\":"));
-	json_out_time(b, v->time_ms);
-	buf_printf(b, ",\"kind\":\"%s\"", kind_names[v->set.kind]);
+	json_out_begin(b, NULL, '{');
+	json_out_name_time(b, "t", v->time_ms);
+	json_out_name_str(b, "kind", str_of(kind_names[v->set.kind]));
 	if (visit_is_orphan(v->set.kind))
-		put_text(b, "path", v->path);
+		json_out_name_str(b, "path", v->path);
 	for (unsigned dim = 0; dim < DIM_COUNT; dim++)
-		put_text(b, visit_dim_names[dim], v->set.dims[dim]);
-	put_text(b, "region", v->region);
-	put_text(b, "city", v->city);
-	put_text(b, "address", v->address);
-	put_text(b, "referrer_url", v->referrer);
-	put_text(b, "user_agent", v->agent);
+		json_out_name_str(b, visit_dim_names[dim], v->set.dims[dim]);
+	json_out_name_str(b, "region", v->region);
+	json_out_name_str(b, "city", v->city);
+	json_out_name_str(b, "address", v->address);
+	json_out_name_str(b, "referrer_url", v->referrer);
+	json_out_name_str(b, "user_agent", v->agent);
 	buf_char(b, '}');
 }
 
-static void visits_done(struct ask_job *ask)
+static void visits_done(struct query_job *base)
 {
-	struct visits_job *j = container_of(ask, struct visits_job, ask);
+	struct visits_job *j = container_of(base, struct visits_job, base);
 	struct buf CLEANUP(buf_release) body = {0};
-	if (ask_job_failed(ask))
+	if (query_job_reply_failed(base))
 		return;
 	buf_str(&body, STR("{\"visits\":["));
-	for (size_t i = 0; i < j->query.count; i++) {
-		if (i > 0)
-			buf_char(&body, ',');
+	for (size_t i = 0; i < j->query.count; i++)
 		put_visit(&body, &j->query.visits[i]);
-	}
-	buf_str(&body, STR("],\"next\":"));
-	json_out_str_or_null(&body, j->query.next);
+	buf_char(&body, ']');
+	json_out_name_str(&body, "next", j->query.next);
 	buf_char(&body, '}');
-	api_reply_json(ask->conn, 200, &body, NULL, 0);
+	reply_json(base->conn, 200, &body, NULL, 0);
 }
 
 static void visits_submit(struct visits_job *j, const struct http_request *req)
@@ -219,31 +204,32 @@ static void visits_submit(struct visits_job *j, const struct http_request *req)
 	struct err e;
 	uint64_t limit = VISITS_DEFAULT;
 	struct str limit_text = http_query_param(req->query, STR("limit"));
-	j->query.arena = j->ask.arena;
-	j->query.cursor = arena_str(j->ask.arena, http_query_param(req->query, STR("cursor")));
-	int r = stats_range_read(req->query, j->ask.now_ms, j->ask.arena, &j->query.from_ms, &j->query.to_ms,
-	                         &e);
+	j->query.arena = j->base.arena;
+	j->query.cursor = arena_str(j->base.arena, http_query_param(req->query, STR("cursor")));
+	int r = stats_range_read(req->query, j->base.now_ms, j->base.arena, &j->query.from_ms,
+	                         &j->query.to_ms, &e);
 	if (r == 0 && limit_text.ptr && (!str_u64(limit_text, &limit) || limit < 1 || limit > VISITS_MAX))
-		r = err_set(&e, ERR_INVALID, "The parameter 'limit' must be a number from 1 to %d.",
-		            VISITS_MAX);
+		r = err_set(&e, ERR_INVALID,
+		            "The parameter 'limit' is '%.*s'; it must be a number from 1 to %d.",
+		            (int)MIN(limit_text.len, (size_t)32), limit_text.ptr, VISITS_MAX);
 	j->query.limit = limit;
-	submit_read(&j->ask, r, &e);
+	submit_or_fail(&j->base, r, &e);
 }
 
 void link_visits_get(struct api_call *call)
 {
-	struct str name = link_param_take(call->w, call->c, call->params[0]);
-	struct visits_job *j = name.ptr ? ask_job_new(call->w, call->c, sizeof(*j), visits_run, visits_done)
-	                                : NULL;
+	struct str key = link_param_key(call->w, call->c, call->params[0]);
+	struct visits_job *j = key.ptr ? query_job_new(call->w, call->c, sizeof(*j), visits_run, visits_done)
+	                               : NULL;
 	if (!j)
 		return;
-	j->subject = (struct ask_subject){.key = name, .owner = link_param_owner(&call->caller)};
+	j->link = (struct query_link){.key = key, .owner = caller_owner_filter(&call->caller)};
 	visits_submit(j, call->req);
 }
 
 void orphans_get(struct api_call *call)
 {
-	struct visits_job *j = ask_job_new(call->w, call->c, sizeof(*j), visits_run, visits_done);
+	struct visits_job *j = query_job_new(call->w, call->c, sizeof(*j), visits_run, visits_done);
 	if (!j)
 		return;
 	j->orphans = true;
@@ -253,33 +239,33 @@ void orphans_get(struct api_call *call)
 /* Impressions in a window */
 
 struct window_job {
-	struct ask_job ask;
+	struct query_job base;
 	struct window_query query;
-	struct buf body; /* made by the pool: there may be many ads */
+	struct buf body; /* written on the pool thread, because there may be many ads */
 };
 
-static void window_run(struct ask_job *ask)
+static void window_run(struct query_job *base)
 {
-	struct window_job *j = container_of(ask, struct window_job, ask);
-	struct sink *sink = ask->worker->api->sink;
-	ask->result = ask_sink_said(ask, sink->ops->window(sink, &j->query));
-	if (ask->result < 0)
+	struct window_job *j = container_of(base, struct window_job, base);
+	struct sink *sink = base->worker->api->sink;
+	base->result = query_job_sink_result(base, sink->ops->window(sink, &j->query));
+	if (base->result < 0)
 		return;
 	buf_char(&j->body, '{');
 	for (size_t i = 0; i < j->query.count; i++) {
-		if (i > 0)
-			buf_char(&j->body, ',');
+		json_out_next(&j->body);
 		json_out_str(&j->body, j->query.ads[i].ad);
-		buf_printf(&j->body, ":%llu", (unsigned long long)j->query.ads[i].count);
+		buf_char(&j->body, ':');
+		json_out_u64(&j->body, j->query.ads[i].count);
 	}
 	buf_char(&j->body, '}');
 }
 
-static void window_done(struct ask_job *ask)
+static void window_done(struct query_job *base)
 {
-	struct buf CLEANUP(buf_release) body = container_of(ask, struct window_job, ask)->body;
-	if (!ask_job_failed(ask))
-		api_reply_json(ask->conn, 200, &body, NULL, 0);
+	struct buf CLEANUP(buf_release) body = container_of(base, struct window_job, base)->body;
+	if (!query_job_reply_failed(base))
+		reply_json(base->conn, 200, &body, NULL, 0);
 }
 
 void window_get(struct api_call *call)
@@ -287,24 +273,26 @@ void window_get(struct api_call *call)
 	struct str text = http_query_param(call->req->query, STR("timeWindowMinutes"));
 	uint64_t minutes;
 	if (!text.ptr) {
-		problem_say(call->c, 400, "invalid-parameter",
-		            "The parameter 'timeWindowMinutes' is missing: /stats?timeWindowMinutes=60");
+		problem_reply(call->c, 400, "invalid-parameter",
+		              "The parameter 'timeWindowMinutes' is missing: /stats?timeWindowMinutes=60");
 		return;
 	}
 	if (!str_u64(text, &minutes) || minutes == 0) {
-		problem_say(call->c, 400, "invalid-parameter",
-		            "The parameter 'timeWindowMinutes' must be a whole number above zero.");
+		problem_reply(
+		    call->c, 400, "invalid-parameter",
+		    "The parameter 'timeWindowMinutes' is '%.*s'; it must be a whole number above zero.",
+		    (int)MIN(text.len, (size_t)32), text.ptr);
 		return;
 	}
-	struct window_job *j = ask_job_new(call->w, call->c, sizeof(*j), window_run, window_done);
+	struct window_job *j = query_job_new(call->w, call->c, sizeof(*j), window_run, window_done);
 	if (!j)
 		return;
-	j->query.arena = j->ask.arena;
-	j->query.to_ms = j->ask.now_ms;
-	j->query.from_ms = minutes < (uint64_t)j->ask.now_ms / 60000
-	                       ? j->ask.now_ms - (int64_t)minutes * 60000
+	j->query.arena = j->base.arena;
+	j->query.to_ms = j->base.now_ms;
+	j->query.from_ms = minutes < (uint64_t)j->base.now_ms / 60000
+	                       ? j->base.now_ms - (int64_t)minutes * 60000
 	                       : 0;
-	ask_job_submit(&j->ask);
+	query_job_submit(&j->base);
 }
 
 /* The overview */
@@ -312,7 +300,7 @@ void window_get(struct api_call *call)
 struct top_link {
 	uint64_t clicks;
 	struct link_record link;
-	bool found; /* still there */
+	bool found; /* it still exists */
 };
 
 struct top_ad {
@@ -322,7 +310,7 @@ struct top_ad {
 };
 
 struct overview_job {
-	struct ask_job ask;
+	struct query_job base;
 	struct stats_query query;
 	uint64_t impressions;
 	struct top_link links[TOP_LINKS];
@@ -333,15 +321,15 @@ struct overview_job {
 
 static int top_links_find(struct overview_job *j)
 {
-	struct api *api = j->ask.worker->api;
+	struct api *api = j->base.worker->api;
 	struct top_links_query top = {
-	    .from_ms = j->query.from_ms, .to_ms = j->query.to_ms, .limit = TOP_LINKS, .arena = j->ask.arena};
+	    .from_ms = j->query.from_ms, .to_ms = j->query.to_ms, .limit = TOP_LINKS, .arena = j->base.arena};
 	struct store_lookup reads[TOP_LINKS] = {0};
-	int r = ask_sink_said(&j->ask, api->sink->ops->top_links(api->sink, &top));
+	int r = query_job_sink_result(&j->base, api->sink->ops->top_links(api->sink, &top));
 	if (r < 0 || top.count == 0)
 		return r;
 	for (size_t i = 0; i < top.count; i++)
-		reads[i] = (struct store_lookup){.ref.id = top.links[i].link, .arena = j->ask.arena};
+		reads[i] = (struct store_lookup){.ref.id = top.links[i].link, .arena = j->base.arena};
 	r = links_get(api->links, reads, top.count, api_pool_metrics());
 	for (size_t i = 0; r == 0 && i < top.count; i++)
 		j->links[i] = (struct top_link){top.links[i].clicks, reads[i].link, reads[i].result == 0};
@@ -351,25 +339,25 @@ static int top_links_find(struct overview_job *j)
 
 static int clicks_of(struct overview_job *j, uint64_t link, uint64_t *ret)
 {
-	struct sink *sink = j->ask.worker->api->sink;
+	struct sink *sink = j->base.worker->api->sink;
 	struct stats_query q = {
-	    .link = link, .from_ms = j->query.from_ms, .to_ms = j->query.to_ms, .arena = j->ask.arena};
-	int r = ask_sink_said(&j->ask, sink->ops->stats(sink, &q));
+	    .link = link, .from_ms = j->query.from_ms, .to_ms = j->query.to_ms, .arena = j->base.arena};
+	int r = query_job_sink_result(&j->base, sink->ops->stats(sink, &q));
 	*ret += q.clicks;
 	return r;
 }
 
-/* An ad whose name is a link's key, or a tag of links: their clicks are its clicks. */
+/* If the ad's name is the key of a link or a tag of links, their clicks are the ad's clicks. */
 static int ad_clicks_find(struct overview_job *j, struct top_ad *ad)
 {
-	struct api *api = j->ask.worker->api;
+	struct api *api = j->base.worker->api;
 	uint64_t ids[AD_LINKS_MAX + 1];
 	size_t count = 0;
 	int r = store_tagged(api->store, ad->ad.ad, AD_LINKS_MAX, ids, &count);
 	if (r == 0 && key_is_wellformed(ad->ad.ad)) {
 		char folded[KEY_BYTES_MAX];
 		struct str key = key_fold(links_cipher(api->links), ad->ad.ad, folded);
-		struct store_lookup read = {.ref = links_ref(api->links, key), .arena = j->ask.arena};
+		struct store_lookup read = {.ref = links_ref(api->links, key), .arena = j->base.arena};
 		r = links_get(api->links, &read, 1, api_pool_metrics());
 		bool listed = false;
 		for (size_t i = 0; i < count; i++)
@@ -391,10 +379,10 @@ static int by_count(const void *a, const void *b)
 
 static int top_ads_find(struct overview_job *j)
 {
-	struct sink *sink = j->ask.worker->api->sink;
+	struct sink *sink = j->base.worker->api->sink;
 	struct window_query window = {
-	    .from_ms = j->query.from_ms - 1, .to_ms = j->query.to_ms - 1, .arena = j->ask.arena};
-	int r = ask_sink_said(&j->ask, sink->ops->window(sink, &window));
+	    .from_ms = j->query.from_ms - 1, .to_ms = j->query.to_ms - 1, .arena = j->base.arena};
+	int r = query_job_sink_result(&j->base, sink->ops->window(sink, &window));
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < window.count; i++)
@@ -409,43 +397,41 @@ static int top_ads_find(struct overview_job *j)
 	return r;
 }
 
-static void overview_run(struct ask_job *ask)
+static void overview_run(struct query_job *base)
 {
-	struct overview_job *j = container_of(ask, struct overview_job, ask);
-	struct sink *sink = ask->worker->api->sink;
-	ask->result = ask_sink_said(ask, sink->ops->stats(sink, &j->query));
-	explain_series(ask);
-	if (ask->result == 0)
-		ask->result = top_links_find(j);
-	if (ask->result == 0)
-		ask->result = top_ads_find(j);
+	struct overview_job *j = container_of(base, struct overview_job, base);
+	struct sink *sink = base->worker->api->sink;
+	base->result = query_job_sink_result(base, sink->ops->stats(sink, &j->query));
+	explain_series(base);
+	if (base->result == 0)
+		base->result = top_links_find(j);
+	if (base->result == 0)
+		base->result = top_ads_find(j);
 }
 
 static void put_top_links(struct buf *b, const struct overview_job *j)
 {
-	bool first = true;
-	buf_str(b, STR(",\"top_links\":["));
+	json_out_begin(b, "top_links", '[');
 	for (size_t i = 0; i < j->link_count; i++) {
 		if (!j->links[i].found)
 			continue;
-		buf_str(b, first ? STR("{\"key\":") : STR(",{\"key\":"));
-		first = false;
-		json_out_str(b, j->links[i].link.key);
-		buf_str(b, STR(",\"short_url\":\""));
-		link_short_url(b, j->ask.worker->api, &j->links[i].link);
-		buf_printf(b, "\",\"clicks\":%llu}", (unsigned long long)j->links[i].clicks);
+		json_out_begin(b, NULL, '{');
+		json_out_name_str(b, "key", j->links[i].link.key);
+		link_json_short_url(b, j->base.worker->api, &j->links[i].link);
+		json_out_name_u64(b, "clicks", j->links[i].clicks);
+		buf_char(b, '}');
 	}
 	buf_char(b, ']');
 }
 
 static void put_top_ads(struct buf *b, const struct overview_job *j)
 {
-	buf_str(b, STR(",\"top_ads\":["));
+	json_out_begin(b, "top_ads", '[');
 	for (size_t i = 0; i < j->ad_count; i++) {
 		const struct top_ad *ad = &j->ads[i];
-		buf_str(b, i > 0 ? STR(",{\"ad\":") : STR("{\"ad\":"));
-		json_out_str(b, ad->ad.ad);
-		buf_printf(b, ",\"impressions\":%llu", (unsigned long long)ad->ad.count);
+		json_out_begin(b, NULL, '{');
+		json_out_name_str(b, "ad", ad->ad.ad);
+		json_out_name_u64(b, "impressions", ad->ad.count);
 		if (ad->has_links)
 			buf_printf(b, ",\"clicks\":%llu,\"click_through\":%.6g}",
 			           (unsigned long long)ad->clicks, (double)ad->clicks / (double)ad->ad.count);
@@ -455,32 +441,34 @@ static void put_top_ads(struct buf *b, const struct overview_job *j)
 	buf_char(b, ']');
 }
 
-static void overview_done(struct ask_job *ask)
+static void overview_done(struct query_job *base)
 {
-	struct overview_job *j = container_of(ask, struct overview_job, ask);
+	struct overview_job *j = container_of(base, struct overview_job, base);
 	struct buf CLEANUP(buf_release) body = {0};
-	if (ask_job_failed(ask))
+	if (query_job_reply_failed(base))
 		return;
 	buf_char(&body, '{');
 	put_range(&body, j->query.from_ms, j->query.to_ms);
 	put_counts(&body, &j->query);
-	buf_printf(&body, ",\"orphans\":{\"unknown\":%llu,\"root\":%llu},\"impressions\":%llu",
-	           (unsigned long long)j->query.unknowns, (unsigned long long)j->query.roots,
-	           (unsigned long long)j->impressions);
+	json_out_begin(&body, "orphans", '{');
+	json_out_name_u64(&body, "unknown", j->query.unknowns);
+	json_out_name_u64(&body, "root", j->query.roots);
+	buf_char(&body, '}');
+	json_out_name_u64(&body, "impressions", j->impressions);
 	put_top_links(&body, j);
 	put_top_ads(&body, j);
 	put_breakdown(&body, &j->query);
 	buf_char(&body, '}');
-	api_reply_json(ask->conn, 200, &body, NULL, 0);
+	reply_json(base->conn, 200, &body, NULL, 0);
 }
 
 void overview_get(struct api_call *call)
 {
 	struct err e;
-	struct overview_job *j = ask_job_new(call->w, call->c, sizeof(*j), overview_run, overview_done);
+	struct overview_job *j = query_job_new(call->w, call->c, sizeof(*j), overview_run, overview_done);
 	if (!j)
 		return;
-	j->query.arena = j->ask.arena;
-	int r = stats_params_read(call->req->query, j->ask.now_ms, &j->query, &e);
-	submit_read(&j->ask, r, &e);
+	j->query.arena = j->base.arena;
+	int r = stats_params_read(call->req->query, j->base.now_ms, &j->query, &e);
+	submit_or_fail(&j->base, r, &e);
 }

@@ -15,7 +15,7 @@ const char *stats_step_name(enum stats_step s)
 	return step_names[s];
 }
 
-/* A parameter, decoded; STR_NULL when it is not given. */
+/* A parameter, decoded; STR_NULL: not given. */
 static int param(struct str query, const char *name, struct arena *arena, struct str *ret, struct err *e)
 {
 	struct str raw = http_query_param(query, str_of(name));
@@ -27,12 +27,12 @@ static int param(struct str query, const char *name, struct arena *arena, struct
 		return ERR_NOMEM;
 	size_t len = 0;
 	if (!http_percent_decode(raw, text, &len))
-		return err_set(e, ERR_INVALID, "The parameter '%s' has a malformed %%-escape in it.", name);
+		return err_set(e, ERR_INVALID, "The parameter '%s' has a malformed %%-escape.", name);
 	*ret = str_n(text, len);
 	return 0;
 }
 
-/* The query with '+' for a space, as forms write it. Times are read without: +02:00 is an offset. */
+/* The query with spaces for '+', as forms send it. Times are read without this: +02:00 is an offset. */
 static int form_text(struct str query, struct arena *arena, struct str *ret)
 {
 	char *text = arena_alloc(arena, query.len + 1);
@@ -105,20 +105,13 @@ static int by_param(struct stats_query *q, struct str list, bool *ret_step_given
 		} else {
 			return err_set(
 			    e, ERR_INVALID,
-			    "The parameter 'by' knows minute, hour, day, week, month, referrer, country, "
-			    "browser, "
-			    "os, device, language, source and bot, separated by commas; not '%.*s'.",
+			    "The parameter 'by' has the unknown value '%.*s'; use minute, hour, day, "
+			    "week, month, referrer, country, browser, os, device, language, source or "
+			    "bot, separated by commas.",
 			    (int)MIN(item.len, (size_t)64), item.ptr);
 		}
 	}
 	return 0;
-}
-
-static enum stats_step step_for(int64_t range_ms)
-{
-	if (range_ms <= 6 * HOUR_MS)
-		return STEP_MINUTE;
-	return range_ms <= 8 * DAY_MS ? STEP_HOUR : STEP_DAY;
 }
 
 static int filters_read(struct str query, struct stats_query *q, struct err *e)
@@ -160,18 +153,23 @@ int stats_params_read(struct str query, int64_t now_ms, struct stats_query *q, s
 		r = filters_read(query, q, e);
 	if (r < 0)
 		return r;
+	int64_t range_ms = q->to_ms - q->from_ms;
 	if (!step_given)
-		q->step = step_for(q->to_ms - q->from_ms);
+		q->step = range_ms <= 6 * HOUR_MS  ? STEP_MINUTE
+		          : range_ms <= 8 * DAY_MS ? STEP_HOUR
+		                                   : STEP_DAY;
 	if (bots.ptr) {
 		int found = find_name(bots, bots_names, ARRAY_LEN(bots_names));
 		if (found < 0)
 			return err_set(e, ERR_INVALID,
-			               "The parameter 'bots' must be include, exclude or only.");
+			               "The parameter 'bots' is '%.*s'; it must be include, exclude or only.",
+			               (int)MIN(bots.len, (size_t)32), bots.ptr);
 		q->bots = (enum stats_bots)found;
 	}
 	if (limit.ptr && (!str_u64(limit, &shares) || shares < 1 || shares > SHARES_MAX))
-		return err_set(e, ERR_INVALID, "The parameter 'limit' must be a number from 1 to %d.",
-		               SHARES_MAX);
+		return err_set(e, ERR_INVALID,
+		               "The parameter 'limit' is '%.*s'; it must be a number from 1 to %d.",
+		               (int)MIN(limit.len, (size_t)32), limit.ptr, SHARES_MAX);
 	q->shares_max = shares;
 	return 0;
 }

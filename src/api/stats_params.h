@@ -1,4 +1,4 @@
-/* The parameters of questions about statistics: ?from=&to=&by=&bots=&browser=… */
+/* The parameters of statistics: ?from=&to=&by=&bots=&browser=… */
 #pragma once
 
 #include "http/request.h"
@@ -6,11 +6,11 @@
 
 enum { SHARES_DEFAULT = 10, SHARES_MAX = 1000 };
 
-/* Fills the query's range, step, dimensions, filters and bounds. ERR_INVALID with a sentence. Strings go to
+/* Fills the query's range, step, dimensions, filters and limits. ERR_INVALID with a message. Strings go to
  * the query's arena. */
 int stats_params_read(struct str query, int64_t now_ms, struct stats_query *ret, struct err *e);
 
-/* from and to alone; without them the last 30 days. */
+/* Only `from` and `to`; without them the last 30 days. */
 int stats_range_read(struct str query, int64_t now_ms, struct arena *arena, int64_t *ret_from_ms,
                      int64_t *ret_to_ms, struct err *e);
 

@@ -1,6 +1,6 @@
 /*
- * POST /api/v1/sweep: removes links that are over, for at most a second, and says how many there still are.
- * Whoever wants them all gone asks again until there are none: `curt sweep` does, and shows how far it is.
+ * POST /api/v1/sweep: removes expired links for at most a second, and reports how many remain. To remove all,
+ * a client repeats it until none remain; `curt sweep` does.
  */
 #include "api/handlers.h"
 #include "handler/caller.h"
@@ -16,7 +16,7 @@
 enum { SWEEP_MS = 1000 };
 
 struct sweep_job {
-	struct ask_job ask;
+	struct query_job base;
 	uint64_t removed;
 	uint64_t remaining;
 };
@@ -29,10 +29,10 @@ static bool wait_or_stop(void *ctx, uint64_t ms)
 	return atomic_load_explicit(&api->stopping, memory_order_relaxed);
 }
 
-static void sweep_job_run(struct ask_job *ask)
+static void sweep_job_run(struct query_job *base)
 {
-	struct sweep_job *j = container_of(ask, struct sweep_job, ask);
-	struct api *api = ask->worker->api;
+	struct sweep_job *j = container_of(base, struct sweep_job, base);
+	struct api *api = base->worker->api;
 	struct sweep_run run = {
 	    .links = api->links,
 	    .metrics = api_pool_metrics(),
@@ -41,30 +41,30 @@ static void sweep_job_run(struct ask_job *ask)
 	    .ctx = api,
 	};
 	thread_only_when_idle(); /* the pool's one thread does nothing else */
-	ask->result = sweep_run(&run);
+	base->result = sweep_run(&run);
 	j->removed = run.removed;
-	struct store_expired left = {.now_ms = ask->now_ms, .count_all = true};
-	if (ask->result == 0)
-		ask->result = store_expired(api->store, &left);
+	struct store_expired left = {.now_ms = base->now_ms, .count_all = true};
+	if (base->result == 0)
+		base->result = store_expired(api->store, &left);
 	j->remaining = left.total;
 }
 
-static void sweep_job_done(struct ask_job *ask)
+static void sweep_job_done(struct query_job *base)
 {
-	struct sweep_job *j = container_of(ask, struct sweep_job, ask);
-	if (ask->result < 0) {
-		problem_reply_store(ask->conn, ask->result);
+	struct sweep_job *j = container_of(base, struct sweep_job, base);
+	if (base->result < 0) {
+		problem_reply_store(base->conn, base->result);
 		return;
 	}
 	struct buf CLEANUP(buf_release) body = {0};
 	buf_printf(&body, "{\"removed\":%llu,\"remaining\":%llu}", (unsigned long long)j->removed,
 	           (unsigned long long)j->remaining);
-	api_reply_json(ask->conn, 200, &body, NULL, 0);
+	reply_json(base->conn, 200, &body, NULL, 0);
 }
 
 void sweep_post(struct api_call *call)
 {
-	struct sweep_job *j = ask_job_new(call->w, call->c, sizeof(*j), sweep_job_run, sweep_job_done);
+	struct sweep_job *j = query_job_new(call->w, call->c, sizeof(*j), sweep_job_run, sweep_job_done);
 	if (j)
-		ask_job_submit_to(&j->ask, call->w->api->sweeper);
+		query_job_submit_to(&j->base, call->w->api->sweeper);
 }

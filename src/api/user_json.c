@@ -10,10 +10,10 @@ void user_json(struct buf *b, const struct user_record *user)
 	buf_char(b, '}');
 }
 
-/* Reading */
+/* Parsing */
 
-/* An email address in lower case, in the arena; ERR_INVALID with a sentence for what cannot be one. */
-static int user_email_take(struct str text, struct arena *arena, struct str *ret, struct err *e)
+/* An email address in lower case, in the arena; ERR_INVALID with a message if it is malformed. */
+static int email_parse(struct str text, struct arena *arena, struct str *ret, struct err *e)
 {
 	const char *at = text.len > 0 ? memchr(text.ptr, '@', text.len) : NULL;
 	bool fits = at && text.len >= 3 && text.len <= USER_EMAIL_BYTES_MAX && at != text.ptr &&
@@ -33,9 +33,12 @@ static int user_email_take(struct str text, struct arena *arena, struct str *ret
 	return 0;
 }
 
-static int user_input_read(struct str body, unsigned when, struct arena *arena, struct user_input *ret,
-                           struct err *e)
+int user_input_read(struct str body, unsigned when, struct arena *arena, struct user_input *ret,
+                    struct err *e)
 {
+	*ret = (struct user_input){0};
+	if (when == FIELD_CREATE)
+		ret->user = (struct user_record){.role = ROLE_EDITOR, .enabled = true};
 	const struct input_field own[] = {
 	    {"current_password", FIELD_STRING, &ret->current_password, .bytes_max = PASSWORD_BYTES_MAX}};
 	struct input_record in = {&user_fields, when, &ret->user, own, 1};
@@ -45,25 +48,13 @@ static int user_input_read(struct str body, unsigned when, struct arena *arena, 
 	ret->for_admins = in.for_admins != NULL;
 	ret->password = in.secret;
 	if (r == 0 && in.bits & USER_EMAIL)
-		r = user_email_take(ret->user.email, arena, &ret->user.email, e);
+		r = email_parse(ret->user.email, arena, &ret->user.email, e);
 	if (r == 0 && in.secret.ptr)
 		r = password_check(in.secret, PASSWORD_BYTES_MIN, e);
-	return r;
-}
-
-int user_input_create(struct str body, struct arena *arena, struct user_input *ret, struct err *e)
-{
-	*ret = (struct user_input){.user = {.role = ROLE_EDITOR, .enabled = true}};
-	return user_input_read(body, FIELD_CREATE, arena, ret, e);
-}
-
-int user_input_change(struct str body, struct arena *arena, struct user_input *ret, struct err *e)
-{
-	*ret = (struct user_input){0};
-	int r = user_input_read(body, FIELD_PATCH, arena, ret, e);
 	if (r == 0 && ret->current_password.ptr && !ret->password.ptr)
-		r = err_set(e, ERR_INVALID, "the field 'current_password' goes with a new 'password'");
-	if (r == 0 && ret->fields == 0)
-		r = err_set(e, ERR_INVALID, "the body changes nothing; give at least one field");
+		r = err_set(e, ERR_INVALID,
+		            "the field 'current_password' needs a new 'password' beside it; send both");
+	if (r == 0 && when == FIELD_PATCH && ret->fields == 0)
+		r = err_set(e, ERR_INVALID, "the body changes nothing; send at least one field");
 	return r;
 }

@@ -1,4 +1,4 @@
-/* Users as the outside sees them, in both directions. */
+/* The JSON of users: writing and parsing. */
 #pragma once
 
 #include "base/arena.h"
@@ -8,16 +8,13 @@
 
 void user_json(struct buf *b, const struct user_record *user);
 
-/* What somebody wants of a user. */
 struct user_input {
-	struct user_record user;               /* but the password */
-	unsigned fields;                       /* which were given: USER_EMAIL, ... */
-	bool for_admins;                       /* one of them only admins may give */
-	struct str password, current_password; /* as given; STR_NULL: not */
+	struct user_record user;               /* without the password */
+	unsigned fields;                       /* that were given: USER_EMAIL, ... */
+	bool for_admins;                       /* only admins may set one of them */
+	struct str password, current_password; /* STR_NULL: not given */
 };
 
-/* An editor, unless it says otherwise. */
-int user_input_create(struct str body, struct arena *arena, struct user_input *ret, struct err *e);
-
-/* At least one field. */
-int user_input_change(struct str body, struct arena *arena, struct user_input *ret, struct err *e);
+/* `when` is FIELD_CREATE, with the default role editor, or FIELD_PATCH, with at least one field. */
+int user_input_read(struct str body, unsigned when, struct arena *arena, struct user_input *ret,
+                    struct err *e);

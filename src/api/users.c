@@ -1,13 +1,15 @@
 /*
- * Users over HTTP: /api/v1/users. Admins see and change everybody; anybody else themselves, and to change
- * anything they must be signed in: an API key that got lost shall not take its user's account along.
+ * The routes /api/v1/users. Admins see and change all users; others only themselves. Changes need a session
+ * or an admin's API key, so that a leaked key does not give its user's account away.
  */
 #include "api/handlers.h"
-#include "api/sign_in.h"
+#include "api/sessions.h"
 #include "api/user_json.h"
 #include "auth/passwords.h"
+#include "base/json_out.h"
 #include "handler/caller.h"
 #include "handler/guess_limits.h"
+#include "handler/input.h"
 #include "handler/jobs.h"
 #include "handler/link_param.h"
 #include "handler/problem.h"
@@ -18,16 +20,18 @@
 
 enum { PAGE_DEFAULT = 50, PAGE_MAX = 1000, USER_SEGMENT_BYTES_MAX = 3 * USER_EMAIL_BYTES_MAX };
 
-/* For all that a change of a user may come to but success. */
-static void reply_unchanged(struct http_conn *c, int result)
+static void reply_user_failed(struct http_conn *c, int result)
 {
 	if (result == ERR_NOT_FOUND)
-		problem_say(c, 404, "no-such-user", "There is no user of that id or email address.");
+		problem_reply(
+		    c, 404, "no-such-user",
+		    "There is no user with this id or email address. GET /api/v1/users lists them.");
 	else if (result == ERR_CONFLICT)
-		problem_say(c, 409, "email-taken", "Another user has that email address.");
+		problem_reply(c, 409, "email-taken",
+		              "Another user has this email address; use a different one.");
 	else if (result == ERR_BUSY)
-		problem_say(c, 409, "last-admin",
-		            "This is the last admin; make somebody else an admin first (role \"admin\").");
+		problem_reply(c, 409, "last-admin",
+		              "This is the last admin; give another user the role \"admin\" first.");
 	else
 		problem_reply_store(c, result);
 }
@@ -37,14 +41,14 @@ static void reply_user(struct http_conn *c, int status, const struct user_record
 {
 	struct buf CLEANUP(buf_release) body = {0};
 	user_json(&body, user);
-	api_reply_json(c, status, &body, fields, field_count);
+	reply_json(c, status, &body, fields, field_count);
 }
 
 /*
- * Which user the path means, and whether whoever asks may have to do with them: 0 when the request is held or
- * has been answered. Others do not learn who there is: whom they name is not even looked for.
+ * The user that the path names, if the caller may see them; 0: the request was parked or answered. For
+ * callers who are not admins the name is not even looked up, so that they cannot find out which users exist.
  */
-static uint64_t named_user(const struct api_call *call)
+static uint64_t user_param(const struct api_call *call)
 {
 	char text[USER_SEGMENT_BYTES_MAX];
 	size_t len = 0;
@@ -56,15 +60,16 @@ static uint64_t named_user(const struct api_call *call)
 	struct str name = str_n(text, is_text ? len : 0);
 	if (str_eq(name, STR("me")) && caller->user != 0)
 		return caller->user;
-	if (is_admin ? !auth_user_named(call, name, &user) : !auth_user(call, caller->user, &user))
+	if (is_admin ? !caller_resolve_user(call, name, &user)
+	             : !caller_resolve_user_id(call, caller->user, &user))
 		return 0;
 	uint64_t id;
 	if (!is_admin && !(str_u64(name, &id) ? id == user.id : str_eq_nocase(name, user.email))) {
-		auth_refuse(call->c, RIGHT_ADMIN);
+		caller_reply_forbidden(call->c, RIGHT_ADMIN);
 		return 0;
 	}
 	if (user.id == 0)
-		reply_unchanged(call->c, ERR_NOT_FOUND);
+		reply_user_failed(call->c, ERR_NOT_FOUND);
 	return user.id;
 }
 
@@ -74,7 +79,7 @@ static void users_post_done(struct write_job *j)
 {
 	char location[64];
 	if (j->account.result < 0) {
-		reply_unchanged(j->conn, j->account.result);
+		reply_user_failed(j->conn, j->account.result);
 		return;
 	}
 	snprintf(location, sizeof(location), "/api/v1/users/%llu", (unsigned long long)j->account.user.id);
@@ -86,9 +91,9 @@ void users_post(struct api_call *call)
 {
 	struct user_input in;
 	struct err e;
-	int r = user_input_create(call->req->body, http_conn_arena(call->c), &in, &e);
+	int r = user_input_read(call->req->body, FIELD_CREATE, http_conn_arena(call->c), &in, &e);
 	if (r < 0) {
-		api_reply_failed(call->c, r, "invalid-body", &e);
+		reply_failed(call->c, r, "invalid-body", &e);
 		return;
 	}
 	struct write_job *write = account_job_new(call, REGISTRY_USER_CREATE, users_post_done);
@@ -96,72 +101,67 @@ void users_post(struct api_call *call)
 		return;
 	write->account.user = in.user;
 	write->account.user.created_ms = write->account.user.updated_ms = write->account.now_ms;
-	ask_submit_hashed(write, &call->caller, in.password, &write->account.user.password);
+	write_job_submit_hashed(write, &call->caller, in.password, &write->account.user.password);
 }
 
 /* Reading */
 
 struct list_job {
-	struct ask_job ask;
-	uint64_t only; /* 0: everybody */
+	struct query_job base;
+	uint64_t only; /* this user; 0: all */
 	struct registry_page page;
 	struct user_record one;
 };
 
-static void list_run(struct ask_job *ask)
+static void list_run(struct query_job *base)
 {
-	struct list_job *j = container_of(ask, struct list_job, ask);
-	struct store *store = ask->worker->api->store;
+	struct list_job *j = container_of(base, struct list_job, base);
+	struct store *store = base->worker->api->store;
 	if (j->only == 0) {
-		ask->result = registry_users(store->registry, &j->page);
+		base->result = registry_users(store->registry, &j->page);
 		return;
 	}
-	ask->result = registry_user(store->registry, j->only, STR_NULL, ask->arena, &j->one);
+	base->result = registry_user(store->registry, j->only, STR_NULL, base->arena, &j->one);
 	j->page.users = &j->one;
 	j->page.count = 1;
 }
 
-static void users_get_done(struct ask_job *ask)
+static void users_get_done(struct query_job *base)
 {
-	const struct registry_page *page = &container_of(ask, struct list_job, ask)->page;
-	if (ask->result < 0) {
-		reply_unchanged(ask->conn, ask->result);
+	const struct registry_page *page = &container_of(base, struct list_job, base)->page;
+	if (base->result < 0) {
+		reply_user_failed(base->conn, base->result);
 		return;
 	}
 	struct buf CLEANUP(buf_release) body = {0};
 	buf_str(&body, STR("{\"users\":["));
 	for (size_t i = 0; i < page->count; i++) {
-		if (i)
-			buf_char(&body, ',');
+		json_out_next(&body);
 		user_json(&body, &page->users[i]);
 	}
-	if (page->more && page->count > 0)
-		buf_printf(&body, "],\"next\":\"%llu\"}",
-		           (unsigned long long)page->users[page->count - 1].id);
-	else
-		buf_str(&body, STR("],\"next\":null}"));
-	api_reply_json(ask->conn, 200, &body, NULL, 0);
+	reply_page_by_id(base->conn, &body,
+	                 page->more && page->count > 0 ? page->users[page->count - 1].id : 0);
 }
 
-static void user_get_done(struct ask_job *ask)
+static void user_get_done(struct query_job *base)
 {
-	struct list_job *j = container_of(ask, struct list_job, ask);
-	if (ask->result < 0)
-		reply_unchanged(ask->conn, ask->result);
+	struct list_job *j = container_of(base, struct list_job, base);
+	if (base->result < 0)
+		reply_user_failed(base->conn, base->result);
 	else
-		reply_user(ask->conn, 200, &j->one, NULL, 0);
+		reply_user(base->conn, 200, &j->one, NULL, 0);
 }
 
 static void submit_list(const struct api_call *call, const struct registry_page *page, uint64_t only,
-                        void (*done)(struct ask_job *))
+                        void (*done)(struct query_job *))
 {
-	struct list_job *j = ask_job_new(call->w, call->c, sizeof(*j), list_run, done);
+	struct list_job *j = query_job_new(call->w, call->c, sizeof(*j), list_run, done);
 	if (!j)
 		return;
 	j->page = *page;
-	j->page.arena = j->ask.arena;
+	j->page.arena = j->base.arena;
 	j->only = only;
-	ask_job_submit(&j->ask);
+	query_job_submit(&j->base);
 }
 
 void users_get(struct api_call *call)
@@ -170,12 +170,12 @@ void users_get(struct api_call *call)
 	if (!input_page(call->c, call->req->query, PAGE_DEFAULT, PAGE_MAX, &page))
 		return;
 	const struct registry_page wanted = {.after = page.after, .limit = page.limit};
-	submit_list(call, &wanted, link_param_owner(&call->caller), users_get_done);
+	submit_list(call, &wanted, caller_owner_filter(&call->caller), users_get_done);
 }
 
 void user_get(struct api_call *call)
 {
-	uint64_t id = named_user(call);
+	uint64_t id = user_param(call);
 	if (id != 0)
 		submit_list(call, &(struct registry_page){0}, id, user_get_done);
 }
@@ -183,16 +183,16 @@ void user_get(struct api_call *call)
 /* Changing */
 
 struct patch_job {
-	struct ask_job ask;
+	struct query_job base;
 	struct write_job *write;
 	struct caller caller;
 	struct user_input in;
 	uint64_t user;
-	bool own;    /* by somebody who is signed in, for themselves */
-	bool secure; /* a new cookie goes over TLS only */
-	bool wrong;  /* the current password is another */
-	bool ended;  /* whoever asked has lost the right to */
-	struct guess_attempts tries;
+	bool own;    /* by a session, for its own user */
+	bool secure; /* the new cookie needs TLS */
+	bool wrong;  /* the current password is wrong */
+	bool ended;  /* as caller_recheck */
+	struct guess_attempts attempts;
 };
 
 static bool changes_own_password(const struct patch_job *j)
@@ -200,57 +200,57 @@ static bool changes_own_password(const struct patch_job *j)
 	return j->own && (j->in.fields & USER_PASSWORD);
 }
 
-/* Whose session made the change keeps it, under the new generation. */
+/* The session that made the change continues, under the new generation. */
 static void patch_done(struct write_job *write)
 {
 	const struct patch_job *j = write->ctx;
 	const struct user_record *user = &write->account.user;
 	if (write->account.result < 0) {
-		reply_unchanged(write->conn, write->account.result);
+		reply_user_failed(write->conn, write->account.result);
 		return;
 	}
-	struct session_start start;
+	struct session_issue start;
 	struct http_field fields[2];
 	size_t n = 0;
 	if (changes_own_password(j) && user->enabled) {
 		write->account.session.generation = user->generation;
-		session_start(write->worker, &write->account.session, j->secure, &start);
+		session_issue(write->worker, &write->account.session, j->secure, &start);
 		fields[n++] = (struct http_field){STR("Set-Cookie"), str_of(start.cookie)};
 		fields[n++] = (struct http_field){STR("X-CSRF-Token"), str_of(start.csrf)};
 	}
 	reply_user(write->conn, 200, user, fields, n);
 }
 
-/* Looks at the user as they are, for the password that was, and makes the new one. */
-static void patch_run(struct ask_job *ask)
+/* Checks the current password and hashes the new one. */
+static void patch_run(struct query_job *base)
 {
-	struct patch_job *j = container_of(ask, struct patch_job, ask);
+	struct patch_job *j = container_of(base, struct patch_job, base);
 	struct user_record now;
-	int r = registry_user(ask->worker->api->store->registry, j->user, STR_NULL, ask->arena, &now);
+	int r = registry_user(base->worker->api->store->registry, j->user, STR_NULL, base->arena, &now);
 	if (r == 0 && changes_own_password(j)) {
 		r = password_verify(now.password, j->in.current_password);
 		j->wrong = r == ERR_INVALID;
 		r = j->wrong ? 0 : r;
 	}
 	if (r == 0 && j->in.password.ptr && !j->wrong)
-		r = password_hash(j->in.password, ask->arena, &j->in.user.password);
+		r = password_hash(j->in.password, base->arena, &j->in.user.password);
 	if (r == 0)
-		r = auth_check(ask->worker->api, &j->caller, &j->ended);
-	ask->result = r;
+		r = caller_recheck(base->worker->api, &j->caller, &j->ended);
+	base->result = r;
 }
 
-static void patch_prepared(struct ask_job *ask)
+static void patch_prepared(struct query_job *base)
 {
-	struct patch_job *j = container_of(ask, struct patch_job, ask);
+	struct patch_job *j = container_of(base, struct patch_job, base);
 	if (!j->wrong)
-		guess_refund(ask->worker, ask->conn, &j->tries);
+		guess_refund(base->worker, base->conn, &j->attempts);
 	if (j->ended) {
-		auth_refuse_ended(ask->conn, &j->caller);
+		caller_reply_ended(base->conn, &j->caller);
 	} else if (j->wrong) {
-		problem_say(ask->conn, 403, "wrong-password",
-		            "The current password is another one; nothing was changed.");
-	} else if (ask->result < 0) {
-		reply_unchanged(ask->conn, ask->result);
+		problem_reply(base->conn, 403, "wrong-password",
+		              "The field 'current_password' is wrong; nothing was changed.");
+	} else if (base->result < 0) {
+		reply_user_failed(base->conn, base->result);
 	} else {
 		j->write->account.user = j->in.user;
 		j->write->account.user.id = j->user;
@@ -259,23 +259,24 @@ static void patch_prepared(struct ask_job *ask)
 	}
 }
 
-/* False: they may not, and that has been said. */
+/* False: the request has been answered. */
 static bool patch_is_allowed(const struct patch_job *j, const struct caller *caller)
 {
-	struct http_conn *c = j->ask.conn;
+	struct http_conn *c = j->base.conn;
 	if (!caller_is_admin(caller) && j->in.for_admins) {
-		auth_refuse(c, RIGHT_ADMIN);
+		caller_reply_forbidden(c, RIGHT_ADMIN);
 		return false;
 	}
 	if (changes_own_password(j) && !j->in.current_password.ptr) {
-		problem_say(c, 400, "invalid-body",
-		            "The field 'current_password' is missing: a new password needs the old one.");
+		problem_reply(c, 400, "invalid-body",
+		              "The field 'current_password' is missing: a new password needs the old one.");
 		return false;
 	}
 	if (!j->own && j->in.current_password.ptr) {
-		problem_say(
+		problem_reply(
 		    c, 400, "invalid-body",
-		    "The field 'current_password' is for those who are signed in and change their own.");
+		    "The field 'current_password' is only for users who change their own password with "
+		    "a session; leave it out.");
 		return false;
 	}
 	return true;
@@ -284,22 +285,22 @@ static bool patch_is_allowed(const struct patch_job *j, const struct caller *cal
 void user_patch(struct api_call *call)
 {
 	struct err e;
-	if (!auth_may_manage(call))
+	if (!caller_may_manage_accounts(call))
 		return;
-	uint64_t id = named_user(call);
-	struct patch_job *j = id ? ask_job_new(call->w, call->c, sizeof(*j), patch_run, patch_prepared)
+	uint64_t id = user_param(call);
+	struct patch_job *j = id ? query_job_new(call->w, call->c, sizeof(*j), patch_run, patch_prepared)
 	                         : NULL;
 	if (!j)
 		return;
-	int r = user_input_change(call->req->body, j->ask.arena, &j->in, &e);
+	int r = user_input_read(call->req->body, FIELD_PATCH, j->base.arena, &j->in, &e);
 	if (r < 0) {
-		api_reply_failed(call->c, r, "invalid-body", &e);
+		reply_failed(call->c, r, "invalid-body", &e);
 		return;
 	}
 	j->caller = call->caller;
 	j->user = id;
 	j->own = call->caller.by_session && call->caller.user == id;
-	j->secure = session_is_secure(call->w, call->c, call->req);
+	j->secure = session_cookie_is_secure(call->w, call->c, call->req);
 	if (!patch_is_allowed(j, &call->caller))
 		return;
 	j->write = account_job_new(call, REGISTRY_USER_UPDATE, patch_done);
@@ -307,16 +308,16 @@ void user_patch(struct api_call *call)
 		return;
 	j->write->ctx = j;
 	if (changes_own_password(j))
-		session_prepare(call->w, call->c, call->req, id, &j->write->account.session);
+		session_record_init(call->w, call->c, call->req, id, &j->write->account.session);
 	if (!j->in.password.ptr) {
-		ask_job_submit(&j->ask);
+		query_job_submit(&j->base);
 		return;
 	}
 	bool guess = changes_own_password(j);
-	if (guess && !guess_current_password(call->w, call->c, call->req, id, &j->tries))
+	if (guess && !guess_current_password(call->w, call->c, call->req, id, &j->attempts))
 		return;
-	if (!ask_job_submit_hash(&j->ask, guess ? HASH_SIGN_IN : HASH_SET))
-		guess_refund(call->w, call->c, &j->tries);
+	if (!query_job_submit_hash(&j->base, guess ? HASH_SIGN_IN : HASH_SET))
+		guess_refund(call->w, call->c, &j->attempts);
 }
 
 /* Ending sessions */
@@ -324,7 +325,7 @@ void user_patch(struct api_call *call)
 static void sessions_delete_done(struct write_job *j)
 {
 	if (j->account.result < 0)
-		reply_unchanged(j->conn, j->account.result);
+		reply_user_failed(j->conn, j->account.result);
 	else if (j->ctx)
 		session_reply_ended(j->conn);
 	else
@@ -333,15 +334,14 @@ static void sessions_delete_done(struct write_job *j)
 
 void user_sessions_delete(struct api_call *call)
 {
-	if (!auth_may_manage(call))
+	if (!caller_may_manage_accounts(call))
 		return;
-	uint64_t id = named_user(call);
+	uint64_t id = user_param(call);
 	struct write_job *j = id ? account_job_new(call, REGISTRY_USER_UPDATE, sessions_delete_done) : NULL;
 	if (!j)
 		return;
-	j->ctx = call->caller.by_session && call->caller.user == id
-	             ? j
-	             : NULL; /* their own cookie goes with it */
+	/* If the caller's own session ends, the response removes the cookie. */
+	j->ctx = call->caller.by_session && call->caller.user == id ? j : NULL;
 	j->account.user.id = id;
 	j->account.user_fields = USER_END_SESSIONS;
 	write_job_submit(j);

@@ -1,18 +1,18 @@
 /*
- * Who there is: users, API keys and sessions, read from the store one by one as they are asked for and kept
- * in a bounded cache (link/cache.h), which workers read without a lock. Of keys only digests are kept.
- * Passwords are not in here.
+ * Users, API keys and sessions. Accounts are read from the store one at a time, on first use, into a bounded
+ * cache (link/cache.h) that workers read without a lock. Keys are cached by digest; passwords are not cached.
  *
- * Reading. What is not in the cache is ACCOUNT_UNREAD, and says what is to be read: a pool thread does that
- * (accounts_read), and whoever asked asks again. That there is no such account is kept too, for a moment.
+ * Misses. A lookup that misses the cache returns ACCOUNT_UNCACHED and the account to read. A pool thread
+ * reads it (accounts_read), and the caller repeats the lookup. Unknown accounts are cached too, for ten
+ * seconds.
  *
- * Changes. What this process has changed is put into the cache before anybody is told (accounts_changed). Of
- * other processes' changes accounts_follow learns. While it cannot, for longer than `stale_ms`, nothing in
- * the cache counts: everything is ACCOUNT_STALE.
+ * Changes. A change by this process updates the cache before the client gets its reply
+ * (accounts_update_cache). Changes by other processes arrive through the change feed (accounts_poll_feed).
+ * When the feed has not been read for `stale_ms`, every lookup returns ACCOUNT_STALE.
  *
- * A session is a row, and a token that names it: who, until when, and under which generation of that user's
- * sessions it was made, with a MAC under a secret that the store keeps. So a token that nobody made costs no
- * read. A change of password ends all of a user's sessions by raising one number; signing out removes a row.
+ * A session is a row in the store and a token (session_token.h) that names it. The token has a MAC under a
+ * secret from the store, so a forged token costs no read. A password change raises the user's generation and
+ * so ends all sessions of that user; signing out removes one row.
  */
 #pragma once
 
@@ -36,25 +36,25 @@ struct accounts_config {
 enum account_found {
 	ACCOUNT_FOUND,
 	ACCOUNT_NONE,
-	ACCOUNT_UNREAD, /* read what is wanted, then ask again */
-	ACCOUNT_STALE,  /* the store has not told of changes for too long */
+	ACCOUNT_UNCACHED, /* read *ret_ref, then look again */
+	ACCOUNT_STALE,    /* the change feed has not been read for too long */
 };
 
-/* What is to be read: the name of an entry of the cache. */
-struct account_want {
-	uint8_t len; /* of `text` */
-	uint8_t by;  /* enum registry_by, but never BY_KEY; with the text behind it, the entry's name */
-	char text[USER_EMAIL_BYTES_MAX]; /* as in struct registry_account; the bytes of a user's id */
+/* Names an account. The bytes from `by` on are its key in the cache. */
+struct account_ref {
+	uint8_t len;                     /* of `text` */
+	uint8_t by;                      /* enum registry_by, but never BY_KEY */
+	char text[USER_EMAIL_BYTES_MAX]; /* as in struct registry_account; for BY_USER the bytes of the id */
 };
 
-/* Whoever sent a request. */
+/* The sender of a request. */
 struct caller {
-	uint64_t user;   /* 0: the machine's own user, by the local key */
-	uint64_t key;    /* the API key; 0: none: a session, or the local key */
+	uint64_t user;   /* 0: the local user, by the local key */
+	uint64_t key;    /* the API key; 0: a session, or the local key */
 	unsigned rights; /* RIGHT_ bits: those of the user's role, cut to the key's */
 	bool by_session;
-	uint64_t limit_key;               /* the API key when it has limits of its own; 0: the user's hold */
-	struct budget *budget;            /* of limit_key, otherwise of the user */
+	uint64_t limit_key;    /* the API key if it has its own limits; 0: the user's limits apply */
+	struct budget *budget; /* of limit_key, otherwise of the user */
 	uint8_t digest[KEY_DIGEST_BYTES]; /* of an API key */
 	/* of a session */
 	uint8_t session[SESSION_ID_BYTES];
@@ -67,11 +67,11 @@ static inline bool caller_is_admin(const struct caller *c)
 	return (c->rights & RIGHT_ADMIN) != 0;
 }
 
-/* A user, as far as every worker knows; good until the end of the loop's turn. */
+/* A cached user; valid until the end of the loop's turn. */
 struct account {
 	uint64_t id;
 	struct str email; /* STR_NULL: none */
-	struct str name;  /* what to call them: their email address, otherwise their names */
+	struct str name;  /* as account_display_name */
 	enum user_role role;
 	bool enabled;
 	uint64_t generation;
@@ -83,83 +83,84 @@ void accounts_free(struct accounts *a);
 
 /* --- pool threads --- */
 
-/* Reads what is wanted, with the users behind it, and keeps it. */
-int accounts_read(struct accounts *a, const struct account_want *const *wants, size_t n);
+/* Reads accounts, with the users they belong to, into the cache. */
+int accounts_read(struct accounts *a, const struct account_ref *const *refs, size_t n);
 
-/* A change was made, or may have been (ERR_UNCERTAIN). Before anybody is told of it. */
-void accounts_changed(struct accounts *a, const struct registry_write *w);
+/* A change was made, or may have been made (ERR_UNCERTAIN). Call it before the client gets its reply. */
+void accounts_update_cache(struct accounts *a, const struct registry_write *w);
 
-/* Learns what other processes have changed. */
-int accounts_follow(struct accounts *a);
+/* Applies the changes of other processes. */
+int accounts_poll_feed(struct accounts *a);
 
-/* Follows the store from now on: every second, and at once when it is woken, by any thread. Until
- * accounts_unwatch or accounts_free. */
-int accounts_watch(struct accounts *a, struct err *e);
-void accounts_wake(struct accounts *a);
-void accounts_unwatch(struct accounts *a);
+/* Polls the feed every second, and at once after accounts_watch_wake (any thread), until
+ * accounts_watch_stop or accounts_free. */
+int accounts_watch_start(struct accounts *a, struct err *e);
+void accounts_watch_wake(struct accounts *a);
+void accounts_watch_stop(struct accounts *a);
 
-/* Would they still be let in, with all the rights they had? Asks the store. */
-int accounts_check(struct accounts *a, const struct caller *c, int64_t now_ms, bool *ret);
+/* Are the caller's key or session and all their rights still valid in the store? */
+int accounts_recheck_stored(struct accounts *a, const struct caller *c, int64_t now_ms, bool *ret);
 
-/* The users of those ids, out of the store; one who is not there has the id 0. */
-int accounts_users(struct accounts *a, const uint64_t *ids, size_t n, struct arena *arena,
-                   struct user_record *ret);
+/* Reads users from the store; a user that does not exist gets the id 0. */
+int accounts_read_users(struct accounts *a, const uint64_t *ids, size_t n, struct arena *arena,
+                        struct user_record *ret);
 
-/* What to call a user: "local" for the id 0. STR_NULL: no memory. */
-struct str account_name(struct arena *arena, const struct user_record *user);
+/* The email address, otherwise the names, otherwise "user 7"; "local" for the id 0. STR_NULL: out of
+ * memory. */
+struct str account_display_name(struct arena *arena, const struct user_record *user);
 
-/* The keys whose last use the store does not know: as key_uses_take. */
-size_t accounts_uses(struct accounts *a, size_t *at, struct registry_write *writes, size_t max);
+/* Last uses of API keys that are not in the store yet: see key_uses_take. */
+size_t accounts_take_key_uses(struct accounts *a, size_t *at, struct registry_write *writes, size_t max);
 
 /* --- loop threads --- */
 
-/* When it is. */
 struct account_time {
 	int64_t real_ms, mono_ms;
 };
 
-/* NONE: unknown, revoked, expired, or its user is disabled. Notes the use. */
+/* NONE: unknown, revoked, expired, or its user is disabled. Records the use. */
 enum account_found accounts_find_key(struct accounts *a, struct str presented, struct account_time now,
-                                     struct caller *ret, struct account_want *ret_want);
+                                     struct caller *ret, struct account_ref *ret_ref);
 
-/* NONE: not one of ours, over, ended, or its user is disabled. */
+/* NONE: forged, expired, ended, or its user is disabled. */
 enum account_found accounts_find_session(struct accounts *a, struct str token, struct account_time now,
-                                         struct caller *ret, struct account_want *ret_want);
+                                         struct caller *ret, struct account_ref *ret_ref);
 
-/* FOUND: they would still be let in, with at least the rights they had. For what goes on for long. */
-enum account_found accounts_in_force(struct accounts *a, const struct caller *c, struct account_time now,
-                                     struct account_want *ret_want);
+/* FOUND: the caller's key or session and all their rights are still valid. For long-lived connections. */
+enum account_found accounts_recheck(struct accounts *a, const struct caller *c, struct account_time now,
+                                    struct account_ref *ret_ref);
 
-/* By id; or by what people write: an email address in any case, or an id in decimal. */
-enum account_found accounts_user(struct accounts *a, uint64_t id, struct account_time now,
-                                 struct account *ret, struct account_want *ret_want);
-enum account_found accounts_user_named(struct accounts *a, struct str text, struct account_time now,
-                                       struct account *ret, struct account_want *ret_want);
+/* By id; or by text: an email address in any case, or a decimal id. */
+enum account_found accounts_find_user(struct accounts *a, uint64_t id, struct account_time now,
+                                      struct account *ret, struct account_ref *ret_ref);
+enum account_found accounts_find_user_named(struct accounts *a, struct str text, struct account_time now,
+                                            struct account *ret, struct account_ref *ret_ref);
 
-/* Was there no such account when it was read last? */
-bool accounts_is_unknown(struct accounts *a, const struct account_want *want, int64_t mono_ms);
+/* Does the cache say that there is no such account? */
+bool accounts_is_unknown(struct accounts *a, const struct account_ref *ref, int64_t mono_ms);
 
-/* For jobs that read the same: changes with whatever makes an earlier read worthless. */
-uint64_t accounts_epoch(struct accounts *a, const struct account_want *want);
+/* Changes whenever an earlier read of the account becomes invalid: reads may be shared only within one. */
+uint64_t accounts_epoch(struct accounts *a, const struct account_ref *ref);
 
 /* --- any thread --- */
 
 /* When the API key was last used, if the store does not know yet; otherwise 0. */
 int64_t accounts_key_used_ms(const struct accounts *a, uint64_t key);
 
-/* A key that is in force until the process ends, and in no store: for the command line of the machine's own
- * user, with all rights. Before the workers start. */
+/* A key with all rights for the local command line. It is valid until the process ends and is not stored.
+ * Call it before the workers start. */
 void accounts_set_local(struct accounts *a, struct str presented);
 
-/* A fresh API key, NUL-terminated, and the digest to keep. */
+/* A new API key, NUL-terminated, and the digest to store. */
 void api_key_make(char text[API_KEY_TEXT_BYTES], uint8_t digest[KEY_DIGEST_BYTES]);
 void api_key_digest(struct str text, uint8_t digest[KEY_DIGEST_BYTES]);
 
-/* The text of a session, NUL-terminated and safe in a cookie; and what a page must send along with every
- * change that it makes under this session. */
-void session_text(const struct accounts *a, const struct session_record *session,
-                  char text[SESSION_TEXT_BYTES]);
-void session_csrf(const struct accounts *a, const uint8_t session[SESSION_ID_BYTES],
-                  char text[CSRF_TEXT_BYTES]);
+/* The token of a session, for its cookie; and the token that each change under this session must carry.
+ * Both NUL-terminated. */
+void accounts_session_token(const struct accounts *a, const struct session_record *session,
+                            char text[SESSION_TEXT_BYTES]);
+void accounts_csrf_token(const struct accounts *a, const uint8_t session[SESSION_ID_BYTES],
+                         char text[CSRF_TEXT_BYTES]);
 /* Constant time. */
-bool session_csrf_is(const struct accounts *a, const uint8_t session[SESSION_ID_BYTES], struct str presented);
+bool accounts_csrf_matches(const struct accounts *a, const uint8_t session[SESSION_ID_BYTES],
+                           struct str presented);

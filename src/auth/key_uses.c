@@ -2,25 +2,26 @@
 
 #include "base/hash.h"
 
-enum { PROBES = 8, STEP_MS = 1000 /* a use that soon after the last one is not noted */ };
+enum { PROBES = 8, STEP_MS = 1000 /* a use this soon after the last one is not noted */ };
 
-static size_t place(uint64_t key, size_t probe)
+static size_t slot_index(uint64_t key, size_t probe)
 {
 	return (hash_u64(key, 0x75736573) + probe) % KEY_USES_SLOTS;
 }
 
-/* A slot that is taken away at this moment may get this key's time for the next one's: both were used now. */
+/* If key_uses_take frees the slot at this moment, the time may land on the slot's next key. That is harmless:
+ * both keys were used now. */
 void key_uses_note(struct key_uses *u, uint64_t key, int64_t now_ms)
 {
 	for (size_t i = 0; i < PROBES; i++) {
-		struct key_use *use = &u->slots[place(key, i)];
+		struct key_use *use = &u->slots[slot_index(key, i)];
 		uint64_t holder = atomic_load_explicit(&use->key, memory_order_relaxed);
 		if (holder == 0)
 			atomic_compare_exchange_strong_explicit(&use->key, &holder, key, memory_order_relaxed,
 			                                        memory_order_relaxed);
 		if (holder != 0 && holder != key)
 			continue;
-		/* A busy key's slot is in every core's cache: not more than a write a second. */
+		/* The slot of a busy key is in every core's cache: write it at most once a second. */
 		if (now_ms - atomic_load_explicit(&use->used_ms, memory_order_relaxed) >= STEP_MS)
 			atomic_store_explicit(&use->used_ms, now_ms, memory_order_relaxed);
 		return;
@@ -30,7 +31,7 @@ void key_uses_note(struct key_uses *u, uint64_t key, int64_t now_ms)
 int64_t key_uses_last(const struct key_uses *u, uint64_t key)
 {
 	for (size_t i = 0; i < PROBES; i++) {
-		const struct key_use *use = &u->slots[place(key, i)];
+		const struct key_use *use = &u->slots[slot_index(key, i)];
 		if (atomic_load_explicit(&use->key, memory_order_relaxed) == key)
 			return atomic_load_explicit(&use->used_ms, memory_order_relaxed);
 	}

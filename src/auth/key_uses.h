@@ -1,8 +1,7 @@
 /*
- * When API keys were last used, until the store is told: a table of fixed size, so that it costs the same
- * however many keys there are. A slot is taken by the first use since the store was told last. Lock-free:
- * workers note, any thread looks, one thread takes. When too many keys are used between two takings, some
- * uses are forgotten.
+ * When API keys were last used, until the housekeeper writes it to the store. The table has a fixed size, so
+ * its cost does not depend on the number of keys. If too many keys are used between two writes, some uses are
+ * lost. Lock-free: workers note, any thread reads, one thread takes.
  */
 #pragma once
 
@@ -23,9 +22,9 @@ struct key_uses {
 
 void key_uses_note(struct key_uses *u, uint64_t key, int64_t now_ms);
 
-/* 0: not since the store was told. */
+/* 0: not since the last take. */
 int64_t key_uses_last(const struct key_uses *u, uint64_t key);
 
-/* Writes of REGISTRY_KEY_USED, at most `max`, beginning at slot *at, which moves on; returns how many.
- * `writes` are zeroed before. Each use is given once. */
+/* Moves uses out of the table from slot *at on, which advances, into at most `max` writes of
+ * REGISTRY_KEY_USED; returns how many. The caller zeroes `writes`. Each use is taken once. */
 size_t key_uses_take(struct key_uses *u, size_t *at, struct registry_write *writes, size_t max);

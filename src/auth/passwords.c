@@ -5,19 +5,17 @@
 
 enum { PASSES = 2, MEMORY_BYTES = 19 << 20 };
 
-/*
- * What a password is compared with when there is none: it has the parameters of the true ones, so it takes as
- * long, and nobody knows a password whose digest would be all zeroes.
- */
-static const char nobodys[] = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA"
-                              "$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+/* For accounts without a password. It has the parameters of real hashes, so a comparison takes as long; no
+ * known password has a digest of all zeroes. */
+static const char dummy_hash[] = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA"
+                                 "$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 int password_check(struct str text, size_t bytes_min, struct err *e)
 {
 	if (text.len >= bytes_min && text.len <= PASSWORD_BYTES_MAX)
 		return 0;
-	return err_set(e, ERR_INVALID, "the field 'password' must have %zu to %d bytes", bytes_min,
-	               PASSWORD_BYTES_MAX);
+	return err_set(e, ERR_INVALID, "the field 'password' has %zu bytes; it must have %zu to %d", text.len,
+	               bytes_min, PASSWORD_BYTES_MAX);
 }
 
 int password_hash(struct str text, struct arena *arena, struct str *ret)
@@ -26,17 +24,17 @@ int password_hash(struct str text, struct arena *arena, struct str *ret)
 	if (crypto_pwhash_str_alg(hash, text.len > 0 ? text.ptr : "", text.len, PASSES, MEMORY_BYTES,
 	                          crypto_pwhash_ALG_ARGON2ID13) != 0)
 		return ERR_NOMEM;
-	struct str kept = arena_str(arena, str_of(hash));
-	if (!kept.ptr)
+	struct str copy = arena_str(arena, str_of(hash));
+	if (!copy.ptr)
 		return ERR_NOMEM;
-	*ret = kept;
+	*ret = copy;
 	return 0;
 }
 
 int password_verify(struct str hash, struct str text)
 {
 	char copy[crypto_pwhash_STRBYTES];
-	struct str with = hash.ptr && hash.len < sizeof(copy) ? hash : str_of(nobodys);
+	struct str with = hash.ptr && hash.len < sizeof(copy) ? hash : str_of(dummy_hash);
 	memcpy(copy, with.ptr, with.len);
 	copy[with.len] = '\0';
 	errno = 0;

@@ -1,11 +1,11 @@
 /*
- * A token, before base64url without padding, integers from the low byte on:
+ * A token in base64url without padding. Sizes in bytes; integers are little-endian:
  *
  *   version 1 | user 8 | generation 8 | expires_ms 8 | id 16 | MAC 16
  *
- * The MAC is keyed BLAKE2b over all that stands before it. 57 bytes are a multiple of three, so that a token
- * has one spelling only. The token against forgery is the same hash over "csrf" and the id: it can not be
- * taken for a MAC, nor a MAC for it, for the hashed texts begin differently.
+ * The MAC is keyed BLAKE2b over the bytes before it. 57 bytes are a multiple of three, so a token has exactly
+ * one encoding. The CSRF token is the same hash over "csrf" and the id. Neither can pass for the other,
+ * because the hashed texts begin differently.
  */
 #include "auth/session_token.h"
 
@@ -14,7 +14,7 @@
 #include <sodium.h>
 
 enum {
-	VERSION = 2, /* those of version 1 have no row */
+	VERSION = 2, /* sessions of version 1 had no row */
 	USER_AT = 1,
 	GENERATION_AT = 9,
 	EXPIRES_AT = 17,
@@ -26,9 +26,9 @@ enum {
 	CSRF_BYTES = 32,
 	BASE64 = sodium_base64_VARIANT_URLSAFE_NO_PADDING,
 };
-_Static_assert(TOKEN_BYTES % 3 == 0, "a token has one spelling");
+_Static_assert(TOKEN_BYTES % 3 == 0, "a token has one encoding");
 _Static_assert((int)TOKEN_TEXT_LEN < (int)SESSION_TEXT_BYTES, "a token fits");
-_Static_assert(sodium_base64_ENCODED_LEN(CSRF_BYTES, BASE64) <= CSRF_TEXT_BYTES, "so does the other one");
+_Static_assert(sodium_base64_ENCODED_LEN(CSRF_BYTES, BASE64) <= CSRF_TEXT_BYTES, "a CSRF token fits");
 
 static void mac_of(const uint8_t secret[SESSION_SECRET_BYTES], const uint8_t bytes[TOKEN_BYTES],
                    uint8_t mac[MAC_BYTES])

@@ -1,18 +1,20 @@
 /*
- * An entry is a word: tag (20 bits), count (20), end of its period (24) in sixteenths of a second. Having the
- * end there, and not the beginning, anybody can tell whether a period is over without knowing whose it is.
- * A word of 0 is free.
+ * An entry is one 64-bit word; 0 is free:
  *
- * Time. 24 bits of sixteenths wrap around after 12 days; as a difference with a sign they are right for six.
- * So that no old entry comes back to life, those that are over are scrubbed from the table by the first try
- * after a day and a half. When nobody tried for three days, all are over, whatever their bits say.
+ *   tag 20 bits | count 20 | end of the period 24, in sixteenths of a second
  *
- * A name has at most one entry that counts, although the words of a set change independently. Whoever finds
- * none puts one with a count of 0 there: a claim. It becomes an entry, by its first try, when somebody who
- * has seen the claim looks at the other words after that and finds none of the same tag. Of two claims one
- * was placed later, and who settles that one sees the other, if it is still there: then the claim in the
- * higher place goes, or the one beside an entry that counts. All these accesses are sequentially consistent
- * for that.
+ * The word has the end of the period and not its beginning, so any thread can tell whether an entry has
+ * expired without knowing its rule.
+ *
+ * Time. 24 bits of sixteenths wrap after 12 days; a signed difference is right for six. So that no old entry
+ * comes back to life, the first attempt after a day and a half scrubs expired entries from the table. After
+ * three days without an attempt all entries have expired, whatever their bits say.
+ *
+ * One entry per key. The words of a set change independently, so two threads could both insert a key. An
+ * insert therefore has two steps. A thread that finds no entry places a claim: a word with a count of 0. A
+ * thread that has seen a claim then looks at the other words of the set, and makes the claim an entry if none
+ * has the same tag. Of two claims, the thread that settles the later one sees the other. Then the claim in
+ * the higher place is removed, or the claim beside an entry. These accesses are sequentially consistent.
  */
 #include "auth/throttle.h"
 
@@ -46,8 +48,8 @@ _Static_assert((int64_t)THROTTLE_PERIOD_MS_MAX *UNITS_PER_SECOND / 1000 < SCRUB_
 struct throttle {
 	uint64_t seed;
 	_Atomic uint64_t *words;
-	_Atomic int64_t scrubbed;       /* when, in units; NEVER: nothing was ever kept */
-	_Atomic int64_t spent_until_ms; /* after that no name is spent */
+	_Atomic int64_t scrubbed;       /* when, in units; NEVER: the table was never used */
+	_Atomic int64_t spent_until_ms; /* after that no key is used up */
 };
 
 struct throttle *throttle_new(void)
@@ -84,14 +86,14 @@ uint64_t throttle_key(const struct throttle *t, unsigned kind, const void *bytes
 /* Words */
 
 /* Never 0, so that no entry is a free word. */
-static uint64_t tag_of(uint64_t name)
+static uint64_t tag_of(uint64_t key)
 {
-	return MAX(name >> (64 - TAG_BITS), 1);
+	return MAX(key >> (64 - TAG_BITS), 1);
 }
 
-static _Atomic uint64_t *set_of(const struct throttle *t, uint64_t name)
+static _Atomic uint64_t *set_of(const struct throttle *t, uint64_t key)
 {
-	return &t->words[(name & ((1U << SET_BITS) - 1)) * WAYS];
+	return &t->words[(key & ((1U << SET_BITS) - 1)) * WAYS];
 }
 
 static uint64_t word_make(uint64_t tag, uint64_t count, int64_t end)
@@ -110,11 +112,11 @@ static uint32_t word_count(uint64_t word)
 	return (uint32_t)(word >> TIME_BITS) & ((1U << COUNT_BITS) - 1);
 }
 
-/* In full, for a word that is less than six days from now. */
+/* The whole time, for a word within six days of now. */
 static int64_t word_end(uint64_t word, int64_t now)
 {
-	uint32_t apart = ((uint32_t)word - (uint32_t)now) << (32 - TIME_BITS);
-	return now + ((int32_t)apart >> (32 - TIME_BITS));
+	uint32_t difference = ((uint32_t)word - (uint32_t)now) << (32 - TIME_BITS);
+	return now + ((int32_t)difference >> (32 - TIME_BITS));
 }
 
 static bool entry_is_expired(uint64_t word, int64_t now)
@@ -122,7 +124,7 @@ static bool entry_is_expired(uint64_t word, int64_t now)
 	return word_end(word, now) <= now;
 }
 
-static bool word_change(_Atomic uint64_t *word, uint64_t from, uint64_t to)
+static bool word_replace(_Atomic uint64_t *word, uint64_t from, uint64_t to)
 {
 	return atomic_compare_exchange_strong(word, &from, to);
 }
@@ -134,7 +136,7 @@ static int64_t units_of(int64_t ms)
 	return ms * UNITS_PER_SECOND / 1000;
 }
 
-/* The first millisecond that has come to that unit. */
+/* The first millisecond of that unit. */
 static int64_t ms_of(int64_t units)
 {
 	return (units * 1000 + UNITS_PER_SECOND - 1) / UNITS_PER_SECOND;
@@ -146,12 +148,14 @@ static bool all_expired(const struct throttle *t, int64_t now)
 	return scrubbed == NEVER || now - scrubbed >= ALL_EXPIRED_AFTER;
 }
 
-/* Several may do this at once. A word that was there before the first of them was done is old; so whoever
- * sees that one is done touches nothing any more. */
-static void scrub(struct throttle *t, int64_t now)
+/* Several threads may scrub at once. Only words from before the first of them finished are old, so each
+ * stops when another has finished. */
+static void scrub_if_due(struct throttle *t, int64_t now)
 {
 	int64_t last = atomic_load(&t->scrubbed);
 	bool all = all_expired(t, now);
+	if (last != NEVER && now - last < SCRUB_AFTER)
+		return;
 	for (size_t i = 0; last != NEVER && i < (size_t)WAYS << SET_BITS; i++) {
 		uint64_t word = atomic_load(&t->words[i]);
 		if (word == 0)
@@ -159,16 +163,9 @@ static void scrub(struct throttle *t, int64_t now)
 		if (atomic_load(&t->scrubbed) != last)
 			return;
 		if (all || entry_is_expired(word, now))
-			word_change(&t->words[i], word, 0);
+			word_replace(&t->words[i], word, 0);
 	}
 	atomic_compare_exchange_strong(&t->scrubbed, &last, now);
-}
-
-static void scrub_when_due(struct throttle *t, int64_t now)
-{
-	int64_t scrubbed = atomic_load(&t->scrubbed);
-	if (scrubbed == NEVER || now - scrubbed >= SCRUB_AFTER)
-		scrub(t, now);
 }
 
 static void note_spent(struct throttle *t, int64_t until_ms)
@@ -187,12 +184,12 @@ bool throttle_any_spent(const struct throttle *t, int64_t mono_ms)
 
 /* Sets */
 
-/* The first of that tag other than in place `but`, or NONE. */
-static int way_find(_Atomic uint64_t *set, uint64_t tag, int but, uint64_t *ret_word)
+/* The place of the first word with that tag, except `skip`; or NONE. */
+static int way_find(_Atomic uint64_t *set, uint64_t tag, int skip, uint64_t *ret_word)
 {
 	for (int i = 0; i < WAYS; i++) {
 		uint64_t word = atomic_load(&set[i]);
-		if (i != but && word != 0 && word_tag(word) == tag) {
+		if (i != skip && word != 0 && word_tag(word) == tag) {
 			*ret_word = word;
 			return i;
 		}
@@ -200,9 +197,9 @@ static int way_find(_Atomic uint64_t *set, uint64_t tag, int but, uint64_t *ret_
 	return NONE;
 }
 
-/* The larger, the more it should stay: free, over, then by tries, and of as many the one that ends first. A
- * claim stands for a first try that is under way. */
-static uint64_t worth(uint64_t word, int64_t now)
+/* The smallest is evicted: free words, expired ones, then those with the fewest attempts; of equals the one
+ * that ends first. A claim counts as one attempt, which is under way. */
+static uint64_t eviction_order(uint64_t word, int64_t now)
 {
 	if (word == 0)
 		return 0;
@@ -211,34 +208,35 @@ static uint64_t worth(uint64_t word, int64_t now)
 	return (uint64_t)MAX(word_count(word), 1U) << 32 | (uint64_t)(word_end(word, now) - now);
 }
 
-/* Puts a claim where it costs least. NONE: somebody was quicker. */
+/* Places a claim, evicting if needed. NONE: another thread was faster. */
 static int claim_place(_Atomic uint64_t *set, uint64_t claim, int64_t now)
 {
 	int least = 0;
 	uint64_t words[WAYS];
 	for (int i = 0; i < WAYS; i++) {
 		words[i] = atomic_load(&set[i]);
-		if (worth(words[i], now) < worth(words[least], now))
+		if (eviction_order(words[i], now) < eviction_order(words[least], now))
 			least = i;
 	}
-	return word_change(&set[least], words[least], claim) ? least : NONE;
+	return word_replace(&set[least], words[least], claim) ? least : NONE;
 }
 
-/* Makes the claim an entry with a first try, unless it is not the only one of its tag: then one goes. */
+/* Makes the claim an entry with its first attempt. If another word has its tag, removes one of them
+ * instead. */
 static bool claim_settle(_Atomic uint64_t *set, int place, uint64_t claim, uint64_t entry)
 {
 	uint64_t other;
 	int at = way_find(set, word_tag(claim), place, &other);
 	if (at == NONE)
-		return word_change(&set[place], claim, entry);
+		return word_replace(&set[place], claim, entry);
 	if (word_count(other) > 0 || at < place)
-		word_change(&set[place], claim, 0);
+		word_replace(&set[place], claim, 0);
 	else
-		word_change(&set[at], other, 0);
+		word_replace(&set[at], other, 0);
 	return false;
 }
 
-/* Trying */
+/* Attempts */
 
 static void reading_set(struct meter_reading *ret, uint32_t max, uint64_t word, int64_t now, int64_t mono_ms)
 {
@@ -252,7 +250,7 @@ static void reading_set(struct meter_reading *ret, uint32_t max, uint64_t word, 
 	}
 }
 
-/* Takes one from the set; the word as it is then. False: none was left. */
+/* Takes one attempt; *ret_word is the entry afterwards. False: none was left. */
 static bool set_take(_Atomic uint64_t *set, uint64_t tag, uint32_t max, int64_t now, int64_t period,
                      uint64_t *ret_word)
 {
@@ -264,8 +262,8 @@ static bool set_take(_Atomic uint64_t *set, uint64_t tag, uint32_t max, int64_t 
 			claimed = claim_place(set, claim, now);
 			continue;
 		}
-		if (claimed != NONE && claimed != place) { /* it was not needed, and is in others' way */
-			word_change(&set[claimed], claim, 0);
+		if (claimed != NONE && claimed != place) { /* not needed any more */
+			word_replace(&set[claimed], claim, 0);
 			claimed = NONE;
 		}
 		if (word_count(word) == 0) {
@@ -274,17 +272,17 @@ static bool set_take(_Atomic uint64_t *set, uint64_t tag, uint32_t max, int64_t 
 				return true;
 			continue;
 		}
-		bool over = entry_is_expired(word, now);
+		bool expired = entry_is_expired(word, now);
 		*ret_word = word;
-		if (!over && word_count(word) >= max)
+		if (!expired && word_count(word) >= max)
 			return false;
-		*ret_word = over ? first : word + (1ULL << TIME_BITS);
-		if (word_change(&set[place], word, *ret_word))
+		*ret_word = expired ? first : word + (1ULL << TIME_BITS);
+		if (word_replace(&set[place], word, *ret_word))
 			return true;
 	}
 }
 
-bool throttle_take(struct throttle *t, uint64_t name, const struct throttle_rule *rule, int64_t mono_ms,
+bool throttle_take(struct throttle *t, uint64_t key, const struct throttle_rule *rule, int64_t mono_ms,
                    struct meter_reading *ret)
 {
 	uint32_t max = MIN(rule->max, (uint32_t)THROTTLE_MAX);
@@ -294,22 +292,22 @@ bool throttle_take(struct throttle *t, uint64_t name, const struct throttle_rule
 		reading_set(ret, 0, 0, now, mono_ms);
 		return true;
 	}
-	scrub_when_due(t, now);
-	bool taken = set_take(set_of(t, name), tag_of(name), max, now, MAX(PERIOD_UNITS(rule), 1), &word);
+	scrub_if_due(t, now);
+	bool taken = set_take(set_of(t, key), tag_of(key), max, now, MAX(PERIOD_UNITS(rule), 1), &word);
 	if (word_count(word) >= max)
 		note_spent(t, ms_of(word_end(word, now)));
 	reading_set(ret, max, word, now, mono_ms);
 	return taken;
 }
 
-/* The name's entry, if its period is not over; otherwise NONE, and a word of 0. */
-static int entry_find(const struct throttle *t, uint64_t name, int64_t now, uint64_t *ret_word)
+/* The place of the key's entry, if it has not expired; otherwise NONE, and a word of 0. */
+static int entry_find(const struct throttle *t, uint64_t key, int64_t now, uint64_t *ret_word)
 {
-	_Atomic uint64_t *set = set_of(t, name);
+	_Atomic uint64_t *set = set_of(t, key);
 	bool none = all_expired(t, now);
 	for (int i = 0; !none && i < WAYS; i++) {
 		uint64_t word = atomic_load(&set[i]);
-		if (word_tag(word) == tag_of(name) && word_count(word) > 0 && !entry_is_expired(word, now)) {
+		if (word_tag(word) == tag_of(key) && word_count(word) > 0 && !entry_is_expired(word, now)) {
 			*ret_word = word;
 			return i;
 		}
@@ -318,25 +316,25 @@ static int entry_find(const struct throttle *t, uint64_t name, int64_t now, uint
 	return NONE;
 }
 
-void throttle_refund(struct throttle *t, uint64_t name, const struct throttle_rule *rule, int64_t mono_ms)
+void throttle_refund(struct throttle *t, uint64_t key, const struct throttle_rule *rule, int64_t mono_ms)
 {
 	uint64_t word;
 	int place;
-	while (rule->max > 0 && (place = entry_find(t, name, units_of(mono_ms), &word)) != NONE) {
+	while (rule->max > 0 && (place = entry_find(t, key, units_of(mono_ms), &word)) != NONE) {
 		uint64_t less = word_count(word) > 1 ? word - (1ULL << TIME_BITS) : 0;
-		if (word_change(&set_of(t, name)[place], word, less))
+		if (word_replace(&set_of(t, key)[place], word, less))
 			return;
 	}
 }
 
-bool throttle_is_spent(const struct throttle *t, uint64_t name, const struct throttle_rule *rule,
+bool throttle_is_spent(const struct throttle *t, uint64_t key, const struct throttle_rule *rule,
                        int64_t mono_ms, struct meter_reading *ret)
 {
 	uint32_t max = MIN(rule->max, (uint32_t)THROTTLE_MAX);
 	int64_t now = units_of(mono_ms);
 	uint64_t word = 0;
 	if (max > 0)
-		entry_find(t, name, now, &word);
+		entry_find(t, key, now, &word);
 	reading_set(ret, max, word, now, mono_ms);
 	return max > 0 && word_count(word) >= max;
 }

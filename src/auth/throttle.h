@@ -1,12 +1,12 @@
 /*
- * Budgets for strangers: how often something may go wrong for one address, one account, one link in a period
- * (misses, wrong passwords). There is no end of strangers, so this is a table of fixed size: each entry is
- * one atomic word, found by a keyed hash of whoever it is about, four to a set. When a set is full, one whose
- * period is over goes first, then the one with the fewest tries: a flood of new names cannot wash out those
- * that have tried most. Two that share an entry's tag share its budget; with 2^18 entries and 20 bits of tag
- * that is rare.
+ * Limits failed attempts (unknown keys, wrong passwords) per address, account or link in a period.
  *
- * Lock-free, shared by all workers; memory is resident only where it was touched.
+ * Addresses are unbounded, so the table has a fixed size: sets of four entries, each one atomic word, found
+ * by a keyed hash of what is limited. A full set evicts an expired entry first, then the one with the fewest
+ * attempts: a flood of new addresses cannot push out those with the most attempts. Two keys with the same set
+ * and tag share a limit; with 2^18 entries and 20 bits of tag that is rare.
+ *
+ * Lock-free, shared by all workers. Memory is resident only where it was touched.
  */
 #pragma once
 
@@ -15,30 +15,30 @@
 
 struct throttle;
 
-enum { THROTTLE_MAX = (1 << 20) - 1, THROTTLE_PERIOD_MS_MAX = 3600 * 1000 }; /* larger ones count as these */
+enum { THROTTLE_MAX = (1 << 20) - 1, THROTTLE_PERIOD_MS_MAX = 3600 * 1000 }; /* larger values are cut */
 
-/* So many in a period that begins with the first. */
+/* At most `max` attempts in a period, which begins with the first. */
 struct throttle_rule {
-	uint32_t max; /* 0: no bound, and nothing is kept */
+	uint32_t max; /* 0: no limit; nothing is counted */
 	uint32_t period_ms;
 };
 
-struct throttle *throttle_new(void); /* NULL when memory ran out */
+struct throttle *throttle_new(void); /* NULL: out of memory */
 void throttle_free(struct throttle *t);
 
-/* What a try is about: a kind, so that tables can be shared between kinds, and some bytes. */
+/* The key of what is limited. All kinds of limits share the table, so the kind is part of the key. */
 uint64_t throttle_key(const struct throttle *t, unsigned kind, const void *bytes, size_t len);
 
-/* Takes one. False when none is left. `ret` may be NULL. */
-bool throttle_take(struct throttle *t, uint64_t name, const struct throttle_rule *rule, int64_t mono_ms,
+/* Takes one attempt. False: none is left. `ret` may be NULL. */
+bool throttle_take(struct throttle *t, uint64_t key, const struct throttle_rule *rule, int64_t mono_ms,
                    struct meter_reading *ret);
 
-/* Gives one back, if its period is not over: it was not wrong after all. */
-void throttle_refund(struct throttle *t, uint64_t name, const struct throttle_rule *rule, int64_t mono_ms);
+/* Returns an attempt that did not fail, unless its period has ended. */
+void throttle_refund(struct throttle *t, uint64_t key, const struct throttle_rule *rule, int64_t mono_ms);
 
-/* Is none left? Takes nothing. */
-bool throttle_is_spent(const struct throttle *t, uint64_t name, const struct throttle_rule *rule,
+/* Are all attempts used up? Takes none. */
+bool throttle_is_spent(const struct throttle *t, uint64_t key, const struct throttle_rule *rule,
                        int64_t mono_ms, struct meter_reading *ret);
 
-/* Could any name of any kind be spent now? One relaxed load: the hot path asks this first. */
+/* Could any key of any kind be used up now? One relaxed load, for the hot path. */
 bool throttle_any_spent(const struct throttle *t, int64_t mono_ms);

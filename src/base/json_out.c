@@ -74,3 +74,42 @@ void json_out_time(struct buf *b, int64_t ms)
 	else
 		json_out_str(b, rfc3339_format(ms, text));
 }
+
+void json_out_next(struct buf *b)
+{
+	if (b->len > 0 && b->data[b->len - 1] != '{' && b->data[b->len - 1] != '[')
+		buf_char(b, ',');
+}
+
+void json_out_name(struct buf *b, const char *name)
+{
+	json_out_next(b);
+	buf_printf(b, "\"%s\":", name);
+}
+
+void json_out_begin(struct buf *b, const char *name_or_null, char bracket)
+{
+	if (name_or_null)
+		json_out_name(b, name_or_null);
+	else
+		json_out_next(b);
+	buf_char(b, bracket);
+}
+
+void json_out_name_u64(struct buf *b, const char *name, uint64_t v)
+{
+	json_out_name(b, name);
+	json_out_u64(b, v);
+}
+
+void json_out_name_str(struct buf *b, const char *name, struct str s_or_null)
+{
+	json_out_name(b, name);
+	json_out_str_or_null(b, s_or_null);
+}
+
+void json_out_name_time(struct buf *b, const char *name, int64_t ms)
+{
+	json_out_name(b, name);
+	json_out_time(b, ms);
+}

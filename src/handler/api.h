@@ -1,6 +1,6 @@
 /*
- * The outside's view: routes and their handlers, joining http to the links. One `struct api` is shared by all
- * workers; what they look at does not change while they run. Each worker has its own `struct api_worker`.
+ * The context of handlers. All workers share one `struct api`, whose members do not change while they run
+ * (atomics apart). Each worker has its own `struct api_worker`; only its loop touches it.
  */
 #pragma once
 
@@ -16,38 +16,38 @@
 #include "sink/sink.h"
 #include "stats/worker.h"
 
-/* How often strangers may be wrong; see handler/guess_limits.h. */
+/* Failed attempts that are allowed; see handler/guess_limits.h. All but misses_max per tries_period_ms. */
 struct guess_limits {
-	uint64_t misses_max;   /* per address and minute */
-	uint64_t sign_ins_max; /* wrong ones for an account from one address in throttle_ms; likewise: */
-	uint64_t sign_ins_account_max; /* from all addresses */
-	uint64_t sign_ins_address_max; /* for all accounts */
-	uint64_t passwords_link_max;   /* of links */
-	uint64_t passwords_address_max;
-	uint64_t throttle_ms;
+	uint64_t misses_max;            /* unknown keys per address and minute */
+	uint64_t sign_ins_max;          /* for one account from one address */
+	uint64_t sign_ins_account_max;  /* for one account from all addresses */
+	uint64_t sign_ins_address_max;  /* from one address for all accounts */
+	uint64_t passwords_link_max;    /* for one link from all addresses */
+	uint64_t passwords_address_max; /* from one address for all links */
+	uint64_t tries_period_ms;
 };
 
 struct api_settings {
 	struct budget_limits key_limits;
 	struct guess_limits guess_limits;
-	uint64_t session_ms;     /* how long somebody stays signed in */
+	uint64_t session_ms;     /* life of a session */
 	uint64_t accounts_bytes; /* of the cache of accounts */
-	uint64_t stale_ms;       /* how long that is good for without word of changes */
+	uint64_t stale_ms;       /* how long that cache is valid while the change feed cannot be read */
 };
 extern const struct conf_row api_rows[];
 extern const size_t api_row_count;
 
-/* Passwords wait for their thread in shares, so that no kind of request keeps another out. */
+/* Each kind of password request has its own share of the hasher's queue, so that none can fill it. */
 enum hash_kind {
 	HASH_NONE,
-	HASH_SET,     /* a new one, by somebody who has a right to set it */
-	HASH_UNLOCK,  /* a link's, by anybody */
-	HASH_SIGN_IN, /* a user's, by anybody; and the current one of somebody who changes their own */
+	HASH_SET,     /* a new password, set by an authorised caller */
+	HASH_UNLOCK,  /* the password of a link */
+	HASH_SIGN_IN, /* the password of a user: to sign in, or to change it */
 	HASH_KINDS
 };
 
 enum {
-	HASH_SET_MAX = 16, /* under way; some seconds of passwords in all */
+	HASH_SET_MAX = 16, /* queued or running; a few seconds of hashing in all */
 	HASH_UNLOCK_MAX = 24,
 	HASH_SIGN_IN_MAX = 24,
 	HASH_QUEUE_MAX = HASH_SET_MAX + HASH_UNLOCK_MAX + HASH_SIGN_IN_MAX,
@@ -56,54 +56,52 @@ enum {
 enum { API_WRITERS_MAX = 64 };
 
 struct api {
-	/* The route table (api/routes.h), for requests that are handled again. `ctx` is the worker. */
+	/* The route table (api/routes.h), to run a parked request again. `ctx` is the worker. */
 	void (*dispatch)(void *ctx, struct http_conn *c, const struct http_request *req);
 	struct links *links;
 	const struct api_settings *settings;
 	struct accounts *accounts;
-	struct throttle *throttle;     /* of strangers */
-	const struct proxies *proxies; /* NULL: none */
+	struct throttle *throttle;     /* for the guess limits */
+	const struct proxies *proxies; /* trusted ones; NULL: none */
 	struct store *store;
-	/* What is shared with other servers; NULL: nothing. */
-	struct rcache *rcache; /* through which they hear of changes */
+	/* Shared with other servers; NULL: not configured. */
+	struct rcache *rcache; /* also announces changes to them */
 	struct key_source *source;
 	struct limiter *limiter;
-	struct counters *counters; /* the live clicks of links */
+	struct counters *counters; /* live click counts of links */
 	struct quota_sync *quota_sync;
 	struct leases *leases;
-	struct offload *readers; /* lookups, lists, pings; several threads */
-	struct api_writer {      /* of links: one for each database, and one group commit at a time in each */
+	struct offload *readers; /* lookups and lists; several threads */
+	struct api_writer {      /* of links: one per shard, with one group commit at a time */
 		struct api *api;
 		size_t shard;
 		struct offload *queue;
 	} writers[API_WRITERS_MAX];
 	size_t writer_count;
-	_Atomic size_t writer_turn;     /* who is asked first */
-	struct offload *account_writer; /* of users, API keys and sessions */
-	struct offload
-	    *query_pool; /* questions about statistics; threads of their own, for they may take long */
-	struct offload *checker;              /* readiness: one thread, which asks ... */
-	struct checks *checks;                /* ... these, and does not wait for long */
+	_Atomic size_t next_writer;           /* where the search for an idle writer begins */
+	struct offload *account_writer;       /* of users, API keys and sessions */
+	struct offload *query_pool;           /* statistics: own threads, because they may take long */
+	struct offload *checker;              /* readiness: one thread, which runs ... */
+	struct health_checks *health_checks;  /* ... these, each with a timeout */
 	struct offload *hasher;               /* passwords: one thread, which bounds their memory */
-	_Atomic unsigned hashing[HASH_KINDS]; /* jobs of the hasher under way, of each kind */
-	struct offload *sweeper;              /* sweeps that are asked for: one thread, which steps back */
-	struct offload *counter; /* clicks of limited links: one thread; it may wait for the stats worker */
-	_Atomic bool stopping;   /* questions that still wait are not answered */
+	_Atomic unsigned hashing[HASH_KINDS]; /* jobs of the hasher, by kind */
+	struct offload *sweeper;              /* sweeps on request: one thread, which runs when idle */
+	struct offload *click_counter;        /* clicks of limited links: one thread; may wait for stats */
+	_Atomic bool stopping;                /* queued queries fail */
 	struct event_log *event_log;
 	struct sink *sink;
-	struct queue_consumer *stats; /* what reads the log; NULL in a server that only answers */
-	bool forwards;                /* what reads the log sends it elsewhere, to be counted there */
-	bool only_queries;            /* questions about statistics */
+	struct queue_consumer *stats; /* reads the event log; NULL with serve.role = stats */
+	bool forwards;                /* `stats` sends the log to a queue instead of the sink */
+	bool is_stats_role;           /* serve.role = stats: only statistics are served */
 	struct live *live;
-	/* Of links: raised by the writer, before anybody is told of one; and when other servers tell of one.
-	 */
+	/* Of links. The writer raises it before it replies; so does a report from another server. */
 	_Atomic uint64_t owner_changes;
-	uint64_t impressions_ms;             /* how long they are kept */
-	struct capture_counts counts_before; /* what was served and logged before this start */
+	uint64_t impressions_ms;               /* sink.impressions_time */
+	struct capture_counts previous_counts; /* of earlier runs of this server */
 	struct api_worker *const *workers;
 	unsigned worker_count;
-	struct str base_url; /* "http://127.0.0.1:8080", no slash at the end */
-	struct str domain;   /* its authority */
+	struct str base_url; /* "http://127.0.0.1:8080", without a slash at the end */
+	struct str domain;   /* the authority of base_url */
 	struct url_rules url_rules;
 };
 
@@ -112,36 +110,28 @@ struct api_worker {
 	struct metrics *metrics;
 	struct loop *loop;
 	struct capture capture;
-	struct list watchers; /* of the live feed, on this worker */
-	struct timer watchers_timer;
-	int64_t watchers_noted_ms; /* monotonic; when they last heard that somebody is here */
+	struct list watchers; /* of the live feed */
+	struct timer keepalive_timer;
+	int64_t keepalive_sent_ms; /* monotonic; to the watchers */
 };
 
-/* A request on its way to its handler; the connection's arena is for what outlives it. */
+/* A request and its handler's context. What must outlive the handler goes to the connection's arena. */
 struct api_call {
 	struct api_worker *w;
 	struct http_conn *c;
 	const struct http_request *req;
-	const struct str *params; /* the segments of the path that the route leaves open */
-	struct caller caller;     /* zeroes where the route lets anybody in */
+	const struct str *params; /* the {} segments of the path */
+	struct caller caller;     /* zeroes if the route is public */
 };
 
-/* What servers tell each other (rcache_tell): users, API keys or sessions have changed; links have got other
- * owners. */
+/* Topics that servers announce to each other through the rcache. */
 #define API_TOPIC_ACCOUNTS STR("accounts")
 #define API_TOPIC_OWNERS   STR("owners")
-
-/* Begins to look at what /readyz tells: before the first request. checks_free ends it. */
-int api_checks_start(struct api *api, struct err *e);
-
-/* A links_render_fn: the redirect that sends a visitor on. */
-int api_render_redirect(const struct link_record *link, struct buf *out, uint16_t *ret_date_at);
 
 /* The pools' work. */
 extern const struct offload_ops api_reader_ops; /* ctx is the struct api */
 extern const struct offload_ops api_writer_ops, api_account_writer_ops;
 extern const struct offload_ops api_query_ops;
-extern const struct offload_ops api_counter_ops;
 
-/* Pool threads count in sets of their own, made when a thread first works. */
+/* The metrics of this pool thread, registered on its first use. */
 struct metrics *api_pool_metrics(void);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 const struct str session_cookie_name = {"curt_session", sizeof("curt_session") - 1};
-const struct http_field auth_challenge = {STR("WWW-Authenticate"), STR("Bearer realm=\"curt\"")};
+const struct http_field bearer_challenge = {STR("WWW-Authenticate"), STR("Bearer realm=\"curt\"")};
 
 static struct str presented_key(const struct http_request *req, struct str in_body)
 {
@@ -18,7 +18,7 @@ static struct str presented_key(const struct http_request *req, struct str in_bo
 	return header.ptr ? header : in_body;
 }
 
-bool auth_in_header(const struct http_request *req)
+bool caller_has_header_key(const struct http_request *req)
 {
 	return presented_key(req, STR_NULL).len > 0;
 }
@@ -36,10 +36,10 @@ static bool is_token(struct str s)
 }
 
 /*
- * Cookies of other programs on the same host may hold anything, and are passed over. Two sessions are none: a
- * neighbour's page can add a cookie of this name to ours, and nobody shall act in another's account unawares.
+ * Other cookies of the same host are skipped. Two different session cookies count as none: a page on a
+ * sibling domain can add a cookie of this name, and must not make a user act in another account.
  */
-struct str auth_session_cookie(const struct http_request *req)
+struct str caller_session_cookie(const struct http_request *req)
 {
 	struct str found = STR_NULL;
 	for (size_t i = 0; i < req->field_count; i++) {
@@ -59,8 +59,6 @@ struct str auth_session_cookie(const struct http_request *req)
 	return is_token(found) ? found : STR_NULL;
 }
 
-/* Who it is */
-
 static struct account_time time_of(struct http_conn *c)
 {
 	struct loop *l = http_conn_loop(c);
@@ -68,179 +66,162 @@ static struct account_time time_of(struct http_conn *c)
 }
 
 static enum account_found find(struct api_worker *w, struct http_conn *c, struct str key, struct str token,
-                               struct caller *ret, struct account_want *ret_want)
+                               struct caller *ret, struct account_ref *ret_ref)
 {
 	struct accounts *accounts = w->api->accounts;
 	*ret = (struct caller){0};
 	if (key.len > 0)
-		return accounts_find_key(accounts, key, time_of(c), ret, ret_want);
-	return token.ptr ? accounts_find_session(accounts, token, time_of(c), ret, ret_want) : ACCOUNT_NONE;
+		return accounts_find_key(accounts, key, time_of(c), ret, ret_ref);
+	return token.ptr ? accounts_find_session(accounts, token, time_of(c), ret, ret_ref) : ACCOUNT_NONE;
 }
 
-enum account_found auth_find(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                             struct caller *ret, struct hold **ret_hold)
+enum account_found caller_find(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                               struct caller *ret, struct parked_request **ret_parked)
 {
-	struct account_want want;
-	enum account_found found = find(w, c, presented_key(req, STR_NULL), auth_session_cookie(req), ret,
-	                                &want);
-	*ret_hold = found == ACCOUNT_UNREAD ? hold_new(w, c, req, &want) : NULL;
+	struct account_ref ref;
+	enum account_found found = find(w, c, presented_key(req, STR_NULL), caller_session_cookie(req), ret,
+	                                &ref);
+	*ret_parked = found == ACCOUNT_UNCACHED ? parked_request_new(w, c, req, &ref) : NULL;
 	return found;
 }
 
-void auth_refuse_stale(struct http_conn *c, bool as_page)
+void caller_reply_stale(struct http_conn *c, bool as_html)
 {
-	static const struct http_field soon = {STR("Retry-After"), STR("5")};
+	static const struct http_field retry = {STR("Retry-After"), STR("5")};
 	const struct problem p = {.status = 503,
 	                          .code = "accounts-unavailable",
-	                          .fields = &soon,
+	                          .fields = &retry,
 	                          .field_count = 1,
-	                          .as_page = as_page};
-	problem_reply(c, &p,
-	              "The database has not answered for too long to know whether this API key or session is "
-	              "still in force. Try again.");
+	                          .as_html = as_html};
+	problem_reply_with(c, &p,
+	                   "The database has not answered for too long, so the server cannot tell whether "
+	                   "this API key or session is still valid. Try again in 5 seconds.");
 }
 
-/* What is not at hand is waited for, or told. */
-static void not_at_hand(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                        enum account_found found, const struct account_want *want)
+/* Parks the request until the account is read, or answers 503. */
+static void park_or_refuse(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                           enum account_found found, const struct account_ref *ref)
 {
-	struct hold *hold = found == ACCOUNT_UNREAD ? hold_new(w, c, req, want) : NULL;
+	struct parked_request *parked = found == ACCOUNT_UNCACHED ? parked_request_new(w, c, req, ref) : NULL;
 	if (found == ACCOUNT_STALE)
-		auth_refuse_stale(c, false);
-	else if (hold)
-		hold_submit(hold);
+		caller_reply_stale(c, false);
+	else if (parked)
+		parked_request_submit(parked);
 }
 
-bool auth_user_named(const struct api_call *call, struct str text, struct account *ret)
+bool caller_resolve_user(const struct api_call *call, struct str text, struct account *ret)
 {
-	struct account_want want;
+	struct account_ref ref;
 	*ret = (struct account){0};
-	enum account_found found = accounts_user_named(call->w->api->accounts, text, time_of(call->c), ret,
-	                                               &want);
+	enum account_found found = accounts_find_user_named(call->w->api->accounts, text, time_of(call->c),
+	                                                    ret, &ref);
 	if (found == ACCOUNT_FOUND || found == ACCOUNT_NONE)
 		return true;
-	not_at_hand(call->w, call->c, call->req, found, &want);
+	park_or_refuse(call->w, call->c, call->req, found, &ref);
 	return false;
 }
 
-bool auth_user(const struct api_call *call, uint64_t id, struct account *ret)
+bool caller_resolve_user_id(const struct api_call *call, uint64_t id, struct account *ret)
 {
 	char text[24];
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)id);
-	return auth_user_named(call, str_of(text), ret);
+	return caller_resolve_user(call, str_of(text), ret);
 }
 
-static const struct problem nobody = {
-    .status = 401, .code = "key-required", .fields = &auth_challenge, .field_count = 1};
+static const struct problem unauthenticated = {
+    .status = 401, .code = "key-required", .fields = &bearer_challenge, .field_count = 1};
 
-static void refuse_nobody(struct http_conn *c, struct str key, struct str token)
+static void reply_unauthenticated(struct http_conn *c, struct str key, struct str token)
 {
+	const char *detail = "This request needs an API key: send it as 'Authorization: Bearer KEY', as "
+	                     "'X-Api-Key: KEY', or in the field api_dev_key of createURL and deleteURL. Or "
+	                     "sign in: POST /api/v1/session.";
 	if (key.len > 0)
-		problem_reply(c, &nobody,
-		              "The API key is unknown, has been revoked or has expired, or its user is "
-		              "disabled. Make one with 'curt key create'.");
+		detail = "The API key is unknown, revoked or expired, or its user is disabled. Create one "
+		         "with 'curt key create'.";
 	else if (token.ptr)
-		problem_reply(
-		    c, &nobody,
-		    "Your session is over. Sign in again (POST /api/v1/session), or send an API key.");
-	else
-		problem_reply(
-		    c, &nobody,
-		    "This needs an API key: send it as 'Authorization: Bearer KEY', as 'X-Api-Key: KEY', "
-		    "or in the field api_dev_key where there is one. Or sign in: POST /api/v1/session.");
+		detail = "The session has ended. Sign in again (POST /api/v1/session), or send an API key.";
+	problem_reply_with(c, &unauthenticated, "%s", detail);
 }
 
-static bool changes_nothing(enum http_method m)
-{
-	return m == HTTP_GET || m == HTTP_HEAD || m == HTTP_OPTIONS;
-}
-
+/* A change by a session without its CSRF token may come from another site. */
 static bool is_forged(const struct api_worker *w, const struct http_request *req, const struct caller *caller)
 {
+	bool is_safe = req->method == HTTP_GET || req->method == HTTP_HEAD || req->method == HTTP_OPTIONS;
 	struct str presented = http_request_field(req, STR("x-csrf-token"));
-	return caller->by_session && !changes_nothing(req->method) &&
-	       !session_csrf_is(w->api->accounts, caller->session, presented);
+	return caller->by_session && !is_safe &&
+	       !accounts_csrf_matches(w->api->accounts, caller->session, presented);
 }
 
-bool auth_require(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                  struct str in_body, unsigned rights, struct caller *ret)
+bool caller_require(struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                    struct str in_body, unsigned rights, struct caller *ret)
 {
 	struct str key = presented_key(req, in_body);
-	struct str token = auth_session_cookie(req);
-	struct account_want want;
-	enum account_found found = find(w, c, key, token, ret, &want);
+	struct str token = caller_session_cookie(req);
+	struct account_ref ref;
+	enum account_found found = find(w, c, key, token, ret, &ref);
 	if (found == ACCOUNT_NONE)
-		refuse_nobody(c, key, token);
+		reply_unauthenticated(c, key, token);
 	else if (found != ACCOUNT_FOUND)
-		not_at_hand(w, c, req, found, &want);
-	if (found != ACCOUNT_FOUND)
-		return false;
-	if (is_forged(w, req, ret)) {
-		problem_say(c, 403, "csrf-token-required",
-		            "A change by somebody who is signed in needs the session's csrf_token (see GET "
-		            "/api/v1/session) in the header X-CSRF-Token.");
-		return false;
-	}
-	if (rights & ~ret->rights) {
-		auth_refuse(c, rights & ~ret->rights);
-		return false;
-	}
-	return true;
+		park_or_refuse(w, c, req, found, &ref);
+	else if (is_forged(w, req, ret))
+		problem_reply(c, 403, "csrf-token-required",
+		              "A change with a session cookie needs the header X-CSRF-Token. Its value is "
+		              "csrf_token of GET /api/v1/session.");
+	else if (rights & ~ret->rights)
+		caller_reply_forbidden(c, rights & ~ret->rights);
+	else
+		return true;
+	return false;
 }
 
-int auth_check(const struct api *api, const struct caller *caller, bool *ret_ended)
+int caller_recheck(const struct api *api, const struct caller *caller, bool *ret_ended)
 {
-	bool holds = true;
-	int r = accounts_check(api->accounts, caller, clock_real_ms(), &holds);
-	*ret_ended = !holds;
+	bool is_valid = true;
+	int r = accounts_recheck_stored(api->accounts, caller, clock_real_ms(), &is_valid);
+	*ret_ended = !is_valid;
 	return r;
 }
 
-void auth_refuse_ended(struct http_conn *c, const struct caller *caller)
+void caller_reply_ended(struct http_conn *c, const struct caller *caller)
 {
-	if (caller->by_session)
-		problem_reply(c, &nobody,
-		              "Your session ended, or you lost a right, before this was done: nothing was "
-		              "changed. Sign in again (POST /api/v1/session).");
-	else
-		problem_reply(c, &nobody,
-		              "The API key was revoked, expired or lost a right, or its user was disabled, "
-		              "before this was done: nothing was changed.");
+	problem_reply_with(c, &unauthenticated, "%s",
+	                   caller->by_session
+	                       ? "Your session ended, or you lost a right, while this request waited; "
+	                         "nothing was changed. Sign in again (POST /api/v1/session)."
+	                       : "The API key was revoked, expired or lost a right, or its user was "
+	                         "disabled, while this request waited; nothing was changed.");
 }
 
-bool auth_may_manage(const struct api_call *call)
+bool caller_may_manage_accounts(const struct api_call *call)
 {
 	bool may = caller_is_admin(&call->caller) || call->caller.by_session;
 	if (!may)
-		auth_refuse(call->c, RIGHT_ADMIN);
+		caller_reply_forbidden(call->c, RIGHT_ADMIN);
 	return may;
 }
 
-static const char *doing(unsigned right)
+void caller_reply_forbidden(struct http_conn *c, unsigned missing)
 {
-	switch (right) {
-	case RIGHT_READ: return "read links";
-	case RIGHT_STATS: return "see statistics";
-	case RIGHT_CREATE: return "make or change links";
-	case RIGHT_DELETE: return "delete links";
-	default: return "do this";
-	}
-}
-
-void auth_refuse(struct http_conn *c, unsigned missing)
-{
+	static const char *const actions[] = {
+	    [__builtin_ctz(RIGHT_READ)] = "read links",
+	    [__builtin_ctz(RIGHT_STATS)] = "see statistics",
+	    [__builtin_ctz(RIGHT_CREATE)] = "create or change links",
+	    [__builtin_ctz(RIGHT_DELETE)] = "delete links",
+	};
 	if (missing & RIGHT_ADMIN) {
-		problem_say(c, 403, "admin-only",
-		            "This needs an admin's API key, or an admin who is signed in.");
+		problem_reply(c, 403, "admin-only",
+		              "Only admins may do this: use the API key or the session of an admin.");
 		return;
 	}
 	struct buf CLEANUP(buf_release) list = {0};
-	for (unsigned right = 1; right <= RIGHTS_ALL; right <<= 1) {
-		if (missing & right)
-			buf_printf(&list, "%s%s (right '%s')", list.len ? ", nor " : "", doing(right),
-			           right_name(right));
+	for (unsigned i = 0; i < ARRAY_LEN(actions); i++) {
+		if (missing & 1U << i)
+			buf_printf(&list, "%s%s (right '%s')", list.len ? " or " : "", actions[i],
+			           right_name(1U << i));
 	}
-	problem_say(c, 403, "right-missing",
-	            "This key or account may not %.*s. Use one that has the right, or ask an admin for it.",
-	            STR_ARG(buf_view(&list)));
+	problem_reply(c, 403, "right-missing",
+	              "This API key or account may not %.*s. Use one that has the right, or ask an admin for "
+	              "it.",
+	              STR_ARG(buf_view(&list)));
 }

@@ -7,7 +7,6 @@
 enum { DAY_MS = 24 * 3600 * 1000, LANGUAGE_BYTES_MAX = 35 };
 
 static void turn_end(void *ctx);
-
 static void synced_open(struct mail *m);
 
 void capture_init(struct capture *c, const struct capture_rules *rules, unsigned number, struct loop *l,
@@ -40,16 +39,7 @@ static void read_address(struct event_visit *v, const struct net_addr *client)
 	}
 }
 
-static void salt_refresh(struct capture *c, int64_t now_ms)
-{
-	int64_t day = now_ms / DAY_MS;
-	if (LIKELY(day == c->salt_day))
-		return;
-	salts_of_day(c->rules->salts, day, c->salt);
-	c->salt_day = day;
-}
-
-/* Tells one visitor from another for a day, and nothing more. */
+/* Identifies a visitor within a day, and cannot be traced back to the address. */
 static uint64_t visitor_of(const struct capture *c, const struct net_addr *client, struct str agent)
 {
 	uint8_t who[24] = {0};
@@ -62,12 +52,12 @@ static uint64_t visitor_of(const struct capture *c, const struct net_addr *clien
 		memcpy(who, &client->v6.sin6_addr, 16);
 	memcpy(who + 16, &hash, 8);
 	crypto_shorthash((uint8_t *)&visitor, who, sizeof(who), c->salt);
-	return visitor != 0 ? visitor : 1; /* 0 is for nobody */
+	return visitor != 0 ? visitor : 1; /* 0: no visitor */
 }
 _Static_assert(crypto_shorthash_KEYBYTES == SALT_BYTES && crypto_shorthash_BYTES == 8,
                "siphash with our salt");
 
-/* "de-CH, de;q=0.9": the first one. */
+/* The first of "de-CH, de;q=0.9". */
 static struct str first_language(struct str list)
 {
 	size_t n = 0;
@@ -82,46 +72,28 @@ static bool says_prefetch(struct str value)
 	       str_eq_nocase(value, STR("preview"));
 }
 
-struct findings {
+struct request_traits {
 	struct event_visitor visitor;
 	bool prefetch;
 	struct str country;
 };
 
-/* One pass over the fields; a length decides which name it could be. */
-static void read_fields(const struct capture *c, const struct http_request *req, struct findings *f)
+/* One pass over the fields, because every redirect does it. */
+static void read_fields(const struct capture *c, const struct http_request *req, struct request_traits *f)
 {
 	for (size_t i = 0; i < req->field_count; i++) {
 		struct str name = req->fields[i].name, value = req->fields[i].value;
-		switch (name.len) {
-		case 10:
-			if (str_eq_nocase(name, STR("user-agent")))
-				f->visitor.agent = value;
-			break;
-		case 7:
-			if (str_eq_nocase(name, STR("referer")))
-				f->visitor.referrer = value;
-			else if (str_eq_nocase(name, STR("purpose")))
-				f->prefetch |= says_prefetch(value);
-			break;
-		case 15:
-			if (str_eq_nocase(name, STR("accept-language")))
-				f->visitor.language = first_language(value);
-			break;
-		case 11:
-			if (str_eq_nocase(name, STR("sec-purpose")))
-				f->prefetch |= says_prefetch(value);
-			break;
-		case 9:
-			if (str_eq_nocase(name, STR("x-purpose")))
-				f->prefetch |= says_prefetch(value);
-			break;
-		case 5:
-			if (str_eq_nocase(name, STR("x-moz")))
-				f->prefetch |= says_prefetch(value);
-			break;
-		default: break;
-		}
+		if (name.len == 10 && str_eq_nocase(name, STR("user-agent")))
+			f->visitor.agent = value;
+		else if (name.len == 7 && str_eq_nocase(name, STR("referer")))
+			f->visitor.referrer = value;
+		else if (name.len == 15 && str_eq_nocase(name, STR("accept-language")))
+			f->visitor.language = first_language(value);
+		else if ((name.len == 7 && str_eq_nocase(name, STR("purpose"))) ||
+		         (name.len == 11 && str_eq_nocase(name, STR("sec-purpose"))) ||
+		         (name.len == 9 && str_eq_nocase(name, STR("x-purpose"))) ||
+		         (name.len == 5 && str_eq_nocase(name, STR("x-moz"))))
+			f->prefetch |= says_prefetch(value);
 		if (c->rules->proxies && name.len == c->country_header.len &&
 		    str_eq_nocase(name, c->country_header))
 			f->country = value;
@@ -131,7 +103,7 @@ static void read_fields(const struct capture *c, const struct http_request *req,
 void capture_read(struct capture *c, struct http_conn *conn, const struct http_request *req,
                   struct capture_draft *ret)
 {
-	struct findings found = {0};
+	struct request_traits found = {0};
 	struct net_addr client;
 	const struct net_addr *peer = http_conn_peer(conn);
 	struct event_visit *v = &ret->visit;
@@ -142,7 +114,10 @@ void capture_read(struct capture *c, struct http_conn *conn, const struct http_r
 	*v = (struct event_visit){.time_ms = loop_real_ms(c->loop)};
 	read_fields(c, req, &found);
 	http_client_address(c->rules->proxies, peer, req, &client);
-	salt_refresh(c, v->time_ms);
+	if (UNLIKELY(v->time_ms / DAY_MS != c->salt_day)) {
+		c->salt_day = v->time_ms / DAY_MS;
+		salts_of_day(c->rules->salts, c->salt_day, c->salt);
+	}
 	v->visitor = visitor_of(c, &client, found.visitor.agent);
 	if (c->rules->settings->address == ADDRESS_TRUNCATED)
 		read_address(v, &client);
@@ -157,7 +132,7 @@ void capture_read(struct capture *c, struct http_conn *conn, const struct http_r
 	ret->visitor = found.visitor;
 }
 
-bool capture_keep(struct capture_draft *d, struct arena *arena)
+bool capture_draft_copy(struct capture_draft *d, struct arena *arena)
 {
 	struct str *texts[] = {&d->visitor.agent, &d->visitor.referrer, &d->visitor.language};
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
@@ -199,7 +174,7 @@ bool capture_limited(struct capture *c, struct capture_draft *d, uint64_t link, 
 	return event_writer_limited(c->writer, &d->visit, &d->visitor);
 }
 
-/* Answers that wait */
+/* Responses that wait */
 
 int capture_wait_begin(struct capture *c, struct capture_wait *wait)
 {
@@ -219,42 +194,33 @@ void capture_wait_end(struct capture *c, struct http_conn *conn, struct capture_
 	list_push(&c->turn_waits, &wait->link);
 }
 
-static void tell_metrics(struct capture *c, const struct event_counts *now)
+static void publish(struct capture *c)
 {
-	metric_add(&c->metrics->events_clicks, now->clicks - c->reported.clicks);
-	metric_add(&c->metrics->events_orphans, now->orphans - c->reported.orphans);
-	metric_add(&c->metrics->events_impressions, now->impressions - c->reported.impressions);
-	metric_add(&c->metrics->events_rejected, now->rejected - c->reported.rejected);
-	metric_add(&c->metrics->events_clicks_dropped, now->dropped - c->reported.dropped);
-	metric_add(&c->metrics->events_orphans_dropped, now->dropped_orphans - c->reported.dropped_orphans);
-}
-
-static void tell_ledger(struct capture *c, const struct event_counts *now)
-{
-	struct capture_ledger *l = &c->ledger;
-	uint64_t turn = atomic_load_explicit(&l->turn, memory_order_relaxed);
-	atomic_store_explicit(&l->turn, turn + 1, memory_order_relaxed);
-	atomic_store_explicit(&l->served, c->served + now->limited, memory_order_release);
-	atomic_store_explicit(&l->clicks, now->clicks, memory_order_release);
-	atomic_store_explicit(&l->orphans, now->orphans, memory_order_release);
-	atomic_store_explicit(&l->impressions, now->impressions, memory_order_release);
-	atomic_store_explicit(&l->rejected, now->rejected, memory_order_release);
-	atomic_store_explicit(&l->dropped, now->dropped, memory_order_release);
-	atomic_store_explicit(&l->turn, turn + 2, memory_order_release);
-}
-
-static void tell(struct capture *c)
-{
-	struct event_counts now = event_writer_counts(c->writer);
-	if (c->served == c->served_reported && memcmp(&now, &c->reported, sizeof(now)) == 0)
+	struct event_counts counts = event_writer_counts(c->writer);
+	const struct event_counts *now = &counts;
+	struct capture_totals *t = &c->totals;
+	if (c->served == c->served_published && memcmp(now, &c->published, sizeof(*now)) == 0)
 		return;
-	tell_metrics(c, &now);
-	tell_ledger(c, &now);
-	c->reported = now;
-	c->served_reported = c->served;
+	metric_add(&c->metrics->events_clicks, now->clicks - c->published.clicks);
+	metric_add(&c->metrics->events_orphans, now->orphans - c->published.orphans);
+	metric_add(&c->metrics->events_impressions, now->impressions - c->published.impressions);
+	metric_add(&c->metrics->events_rejected, now->rejected - c->published.rejected);
+	metric_add(&c->metrics->events_clicks_dropped, now->dropped - c->published.dropped);
+	metric_add(&c->metrics->events_orphans_dropped, now->dropped_orphans - c->published.dropped_orphans);
+	uint64_t sequence = atomic_load_explicit(&t->sequence, memory_order_relaxed);
+	atomic_store_explicit(&t->sequence, sequence + 1, memory_order_relaxed);
+	atomic_store_explicit(&t->served, c->served + now->limited, memory_order_release);
+	atomic_store_explicit(&t->clicks, now->clicks, memory_order_release);
+	atomic_store_explicit(&t->orphans, now->orphans, memory_order_release);
+	atomic_store_explicit(&t->impressions, now->impressions, memory_order_release);
+	atomic_store_explicit(&t->rejected, now->rejected, memory_order_release);
+	atomic_store_explicit(&t->dropped, now->dropped, memory_order_release);
+	atomic_store_explicit(&t->sequence, sequence + 2, memory_order_release);
+	c->published = counts;
+	c->served_published = c->served;
 }
 
-static void waits_settle(struct capture *c)
+static void waits_finish(struct capture *c)
 {
 	uint64_t failures = event_writer_failures(c->writer);
 	uint64_t written = event_writer_written(c->writer);
@@ -276,14 +242,14 @@ static void waits_settle(struct capture *c)
 		event_writer_want_sync(c->writer);
 }
 
-/* The turn hook. */
+/* The turn hook */
 static void turn_end(void *ctx)
 {
 	struct capture *c = ctx;
 	event_writer_flush(c->writer, loop_real_ms(c->loop));
-	tell(c);
+	publish(c);
 	if (UNLIKELY(!list_empty(&c->turn_waits)))
-		waits_settle(c);
+		waits_finish(c);
 }
 
 void capture_synced(struct capture *c)
@@ -295,7 +261,7 @@ void capture_synced(struct capture *c)
 static void synced_open(struct mail *m)
 {
 	struct capture *c = container_of(m, struct capture, synced_mail);
-	atomic_store(&c->synced_posted, false); /* before looking: what comes later posts again */
+	atomic_store(&c->synced_posted, false); /* first, so that a later sync posts again */
 	bool failed = event_log_sync_failed(c->rules->log);
 	uint64_t synced = event_writer_synced(c->writer);
 	while (!list_empty(&c->sync_waits)) {
@@ -309,18 +275,18 @@ static void synced_open(struct mail *m)
 
 struct capture_counts capture_counts_read(const struct capture *c)
 {
-	const struct capture_ledger *l = &c->ledger;
+	const struct capture_totals *t = &c->totals;
 	for (;;) {
-		uint64_t turn = atomic_load_explicit(&l->turn, memory_order_acquire);
-		struct capture_counts reconciliation = {
-		    .served = atomic_load_explicit(&l->served, memory_order_acquire),
-		    .counts.clicks = atomic_load_explicit(&l->clicks, memory_order_acquire),
-		    .counts.orphans = atomic_load_explicit(&l->orphans, memory_order_acquire),
-		    .counts.impressions = atomic_load_explicit(&l->impressions, memory_order_acquire),
-		    .counts.rejected = atomic_load_explicit(&l->rejected, memory_order_acquire),
-		    .counts.dropped = atomic_load_explicit(&l->dropped, memory_order_acquire),
+		uint64_t sequence = atomic_load_explicit(&t->sequence, memory_order_acquire);
+		struct capture_counts counts = {
+		    .served = atomic_load_explicit(&t->served, memory_order_acquire),
+		    .counts.clicks = atomic_load_explicit(&t->clicks, memory_order_acquire),
+		    .counts.orphans = atomic_load_explicit(&t->orphans, memory_order_acquire),
+		    .counts.impressions = atomic_load_explicit(&t->impressions, memory_order_acquire),
+		    .counts.rejected = atomic_load_explicit(&t->rejected, memory_order_acquire),
+		    .counts.dropped = atomic_load_explicit(&t->dropped, memory_order_acquire),
 		};
-		if (turn % 2 == 0 && atomic_load_explicit(&l->turn, memory_order_relaxed) == turn)
-			return reconciliation;
+		if (sequence % 2 == 0 && atomic_load_explicit(&t->sequence, memory_order_relaxed) == sequence)
+			return counts;
 	}
 }

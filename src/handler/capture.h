@@ -1,10 +1,10 @@
 /*
- * What visitors leave behind: from a request to a record of the event log. One capture belongs to one worker.
+ * Turns requests into records of the event log. Each worker has its own capture.
  *
- * Records are gathered during a turn of the loop and written before the turn's answers leave (capture_turn, a
- * turn hook). A redirect needs no more than that. An answer to /event promises that the event is on record,
- * and the redirect of a link with a click limit must be: these are held back until the write has worked, and
- * with durability = sync until the disk has it.
+ * Records are buffered during a turn of the loop and written by a turn hook, before the turn's responses are
+ * sent. That is enough for most redirects. A response to /event promises that the event is logged, and a
+ * redirect of a link with a click limit must be logged: they wait until the write has succeeded, and with
+ * events.durability = sync until the disk has it.
  */
 #pragma once
 
@@ -24,12 +24,12 @@ struct capture_rules {
 };
 
 /*
- * A capture's books, for other threads. The owner makes `turn` odd, releases the numbers, and makes it even
- * again; a reader acquires them in between two looks at `turn`, and begins again unless it found the same
- * even number twice.
+ * Totals for other threads, under a seqlock. The worker makes `sequence` odd, stores the totals (release),
+ * and makes it even again. A reader loads them (acquire) between two loads of `sequence`, and retries unless
+ * both gave the same even number.
  */
-struct capture_ledger {
-	_Atomic uint64_t turn;
+struct capture_totals {
+	_Atomic uint64_t sequence;
 	_Atomic uint64_t served, clicks, orphans, impressions, rejected, dropped;
 };
 
@@ -41,12 +41,12 @@ struct capture {
 	int64_t salt_day; /* -1: none yet */
 	uint8_t salt[SALT_BYTES];
 	struct str country_header;
-	uint64_t served; /* redirects answered, HEAD and prefetch included; not those of limited links */
-	uint64_t served_reported;
-	struct event_counts reported; /* to the metrics and the ledger */
-	struct capture_ledger ledger;
-	struct list turn_waits; /* answers that wait for the turn's write */
-	struct list sync_waits; /* ... for the disk */
+	uint64_t served; /* redirects, with HEAD and prefetch, without those of limited links */
+	uint64_t served_published;
+	struct event_counts published; /* to the metrics and the totals */
+	struct capture_totals totals;
+	struct list turn_waits; /* responses that wait for the turn's write */
+	struct list sync_waits; /* responses that wait for the disk */
 	struct mail synced_mail;
 	_Atomic bool synced_posted;
 };
@@ -55,7 +55,7 @@ struct capture {
 void capture_init(struct capture *c, const struct capture_rules *rules, unsigned number, struct loop *l,
                   struct metrics *m);
 
-/* A visit whose answer comes later: what the request says, copied to the connection's arena. */
+/* A visit before its outcome is known. */
 struct capture_draft {
 	struct event_visit visit;
 	struct event_visitor visitor;
@@ -65,43 +65,42 @@ struct capture_draft {
 void capture_read(struct capture *c, struct http_conn *conn, const struct http_request *req,
                   struct capture_draft *ret);
 
-/* Makes the draft's strings outlive the request. False when memory ran out. */
-bool capture_keep(struct capture_draft *d, struct arena *arena);
+/* Copies the draft's strings, so that they outlive the request. False: out of memory. */
+bool capture_draft_copy(struct capture_draft *d, struct arena *arena);
 
-/* A redirect was answered. */
+/* Logs a redirect. */
 void capture_redirect(struct capture *c, struct capture_draft *d, uint64_t link, struct str key);
 
 /*
- * A redirect that is answered only if it is on record, whatever its method and the setting events.visits: the
- * record is what a click limit rests on. Between capture_wait_begin and capture_wait_end. False: it was not
- * taken.
+ * Logs a redirect of a link with a click limit, whatever its method and events.visits: limits are counted
+ * from the log. Between capture_wait_begin and capture_wait_end. False: not logged, so it must not be served.
  */
 bool capture_limited(struct capture *c, struct capture_draft *d, uint64_t link, struct str key);
 
-/* Somebody asked for a key that is none, or for the root (an empty key). */
+/* Logs a request for a key without a link, or for the root (an empty key). */
 void capture_orphan(struct capture *c, struct capture_draft *d, struct str key);
 
-/* An answer that waits for its record: to /event, or of a limited link. Lives in the connection's arena; the
- * connection is deferred. */
+/* A response that waits until its events are logged. Lives in the arena of the connection, which is
+ * deferred. */
 struct capture_wait {
 	struct list link;
 	struct http_conn *conn;
-	uint64_t failures; /* of the writer, before the first event was taken */
+	uint64_t failures; /* of the writer, before the request's first event */
 	uint64_t written;
-	/* Replies; `err` is 0, or why the events are not on record. */
+	/* Replies; `err` is 0, or why the events are not logged. */
 	void (*done)(struct capture_wait *, int err);
 };
 
-/* Before the first event of a request. 0, or why none can be taken now: ERR_LIMIT, ERR_UNAVAILABLE. */
+/* Before the first event of a request. 0, or why no event can be logged now: ERR_LIMIT, ERR_UNAVAILABLE. */
 int capture_wait_begin(struct capture *c, struct capture_wait *wait);
 
-/* After the last one: defers the connection; `done` is called in this turn, or when the disk has it. */
+/* After the last event: defers the connection. `done` is called in this turn, or after the sync. */
 void capture_wait_end(struct capture *c, struct http_conn *conn, struct capture_wait *wait);
 
-/* The disk has more of this worker's events. Any thread. */
+/* The disk has more of this worker's events: replies to those that wait. Any thread. */
 void capture_synced(struct capture *c);
 
-/* This worker's books as of the end of a turn: served = clicks + dropped. Any thread. */
+/* This worker's totals at the end of a turn: served = clicks + dropped. Any thread. */
 struct capture_counts {
 	uint64_t served;
 	struct event_counts counts;

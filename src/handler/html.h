@@ -1,4 +1,4 @@
-/* The few small pages that the engine itself serves: no scripts, no outside resources. */
+/* The small HTML pages of the server itself: no scripts, no external resources. */
 #pragma once
 
 #include "base/buf.h"
@@ -7,8 +7,8 @@
 /* Content-Security-Policy for these pages. */
 extern const struct http_field html_policy;
 
-/* For pages with a form: browsers hold the policy against the redirect that follows it, too, and that one may
- * lead anywhere. */
+/* For pages with a form. Browsers apply the policy also to the redirect that answers the form, and that may
+ * lead to any site. */
 extern const struct http_field html_form_policy;
 
 void html_page_begin(struct buf *b, struct str title);

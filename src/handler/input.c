@@ -1,6 +1,7 @@
 #include "handler/input.h"
 
 #include "base/rfc3339.h"
+#include "handler/problem.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -23,8 +24,7 @@ static int wrong_type(const struct input_field *f, const json_t *v, const char *
 	return err_set(e, ERR_INVALID, "the field '%s' must be %s, not %s", f->name, wanted, type_name(v));
 }
 
-/* They have no place in names and notes, and do harm on terminals; lines and tabs do have one. Also those of
- * Latin-1. */
+/* Control characters of ASCII and Latin-1 harm terminals. Newlines and tabs are allowed. */
 static bool has_control(struct str s)
 {
 	for (size_t i = 0; i < s.len; i++) {
@@ -59,11 +59,11 @@ static int read_string(const struct input_field *f, const json_t *v, struct aren
 		return err_set(e, ERR_INVALID, "the field '%s' has %zu bytes; it may have at most %zu",
 		               f->name, s.len, f->bytes_max);
 	if (f->type == FIELD_TEXT && has_control(s))
-		return err_set(e, ERR_INVALID, "the field '%s' has a control character in it; remove it",
+		return err_set(e, ERR_INVALID, "the field '%s' contains a control character; remove it",
 		               f->name);
 	if (f->row && f->type == FIELD_TEXT && s.len < f->row->min)
-		return err_set(e, ERR_INVALID, "the field '%s' must have %llu to %zu bytes", f->name,
-		               (unsigned long long)f->row->min, f->bytes_max);
+		return err_set(e, ERR_INVALID, "the field '%s' has %zu bytes; it must have %llu to %zu",
+		               f->name, s.len, (unsigned long long)f->row->min, f->bytes_max);
 	if (f->row && f->row->flags & FIELD_BLANK && s.len == 0)
 		return 0;
 	s = arena_str(arena, s);
@@ -78,7 +78,7 @@ static int wrong_word(const struct input_field *f, const char *what, struct err 
 	return err_set(e, ERR_INVALID, "%s '%s' must be %.*s", what, f->name, STR_ARG(buf_view(&words)));
 }
 
-/* A row's number has any size. */
+/* The member of a row's number may have any width. */
 static int number_put(const struct input_field *f, uint64_t n)
 {
 	if (f->row)
@@ -98,13 +98,14 @@ static int read_number(const struct input_field *f, const json_t *v, struct err 
 		return wrong_type(f, v, f->may_be_null ? "a whole number or null" : "a whole number", e);
 	json_int_t n = json_integer_value(v);
 	if (n < 0)
-		return err_set(e, ERR_INVALID, "the field '%s' must not be negative", f->name);
+		return err_set(e, ERR_INVALID, "the field '%s' is %lld; it must not be negative", f->name,
+		               (long long)n);
 	if (f->may_be_null && n == 0)
-		return err_set(e, ERR_INVALID, "the field '%s' must be at least 1, or null for none",
+		return err_set(e, ERR_INVALID, "the field '%s' is 0; it must be at least 1, or null for none",
 		               f->name);
 	if (f->row && f->row->max && (uint64_t)n > f->row->max)
-		return err_set(e, ERR_INVALID, "the field '%s' may be at most %llu", f->name,
-		               (unsigned long long)f->row->max);
+		return err_set(e, ERR_INVALID, "the field '%s' is %lld; it may be at most %llu", f->name,
+		               (long long)n, (unsigned long long)f->row->max);
 	snprintf(digits, sizeof(digits), "%" JSON_INTEGER_FORMAT, n);
 	if (f->row && f->row->words && !field_value(f->row, str_of(digits), &which))
 		return wrong_word(f, "the field", e);
@@ -133,7 +134,7 @@ static int read_time(const struct input_field *f, const json_t *v, struct err *e
 		    e, ERR_INVALID,
 		    "the field '%s' is not a time; write it like 2027-01-31T12:00:00Z or 2027-01-31",
 		    f->name);
-	*(int64_t *)f->ret = MAX(*(int64_t *)f->ret, 1); /* the very first instant is not "never" */
+	*(int64_t *)f->ret = MAX(*(int64_t *)f->ret, 1); /* 0 is "never" */
 	return 0;
 }
 
@@ -142,8 +143,8 @@ static int check_strings(const struct input_field *f, const json_t *v, struct er
 	if (!json_is_array(v))
 		return wrong_type(f, v, "an array of strings", e);
 	if (json_array_size(v) > INPUT_STRINGS_MAX)
-		return err_set(e, ERR_INVALID, "the field '%s' may have at most %d entries", f->name,
-		               INPUT_STRINGS_MAX);
+		return err_set(e, ERR_INVALID, "the field '%s' has %zu entries; it may have at most %d",
+		               f->name, json_array_size(v), INPUT_STRINGS_MAX);
 	for (size_t i = 0; i < json_array_size(v); i++) {
 		const json_t *item = json_array_get(v, i);
 		if (!json_is_string(item))
@@ -151,12 +152,13 @@ static int check_strings(const struct input_field *f, const json_t *v, struct er
 			               i, f->name, type_name(item));
 		size_t len = json_string_length(item);
 		if (len == 0 || len > INPUT_ITEM_BYTES_MAX)
-			return err_set(e, ERR_INVALID, "entry %zu of the field '%s' must have 1 to %d bytes",
-			               i, f->name, INPUT_ITEM_BYTES_MAX);
+			return err_set(e, ERR_INVALID,
+			               "entry %zu of the field '%s' has %zu bytes; it must have 1 to %d", i,
+			               f->name, len, INPUT_ITEM_BYTES_MAX);
 		if (has_control(str_n(json_string_value(item), len)))
 			return err_set(e, ERR_INVALID,
-			               "entry %zu of the field '%s' has a control character in it", i,
-			               f->name);
+			               "entry %zu of the field '%s' contains a control character; remove it",
+			               i, f->name);
 	}
 	return 0;
 }
@@ -311,7 +313,7 @@ static struct input_field row_input(const struct field *f, struct input_record *
 		in.ret = &r->secret;
 	if (f->type == FIELD_USER) {
 		in.ret = &r->user;
-		in.may_be_null &= r->when == FIELD_CREATE; /* it stays somebody's */
+		in.may_be_null &= r->when == FIELD_CREATE; /* a record keeps an owner */
 	}
 	return in;
 }
@@ -337,4 +339,31 @@ int input_record_read(struct str body, struct input *in, struct input_record *r,
 		r->for_admins = f->flags & FIELD_ADMIN ? f : r->for_admins;
 	}
 	return result;
+}
+
+/* Paged lists */
+
+bool input_limit(struct http_conn *c, struct str query, uint64_t otherwise, uint64_t max, uint64_t *ret)
+{
+	struct str limit = http_query_param(query, STR("limit"));
+	*ret = otherwise;
+	if (!limit.ptr || (str_u64(limit, ret) && *ret >= 1 && *ret <= max))
+		return true;
+	problem_reply(c, 400, "invalid-limit",
+	              "The parameter 'limit' is '%.*s'; it must be a number from 1 to %llu.",
+	              (int)MIN(limit.len, (size_t)32), limit.ptr, (unsigned long long)max);
+	return false;
+}
+
+bool input_page(struct http_conn *c, struct str query, uint64_t limit_otherwise, uint64_t limit_max,
+                struct page_input *ret)
+{
+	struct str cursor = http_query_param(query, STR("cursor"));
+	*ret = (struct page_input){0};
+	if (!input_limit(c, query, limit_otherwise, limit_max, &ret->limit))
+		return false;
+	if (!cursor.ptr || (str_u64(cursor, &ret->after) && ret->after <= INT64_MAX))
+		return true;
+	problem_reply_cursor(c);
+	return false;
 }

@@ -38,7 +38,8 @@ void key_json(struct buf *b, const struct key_record *key, struct str text)
 	buf_char(b, '}');
 }
 
-int key_input_read(struct str body, int64_t now_ms, struct arena *arena, struct key_input *ret, struct err *e)
+int key_input_parse(struct str body, int64_t now_ms, struct arena *arena, struct key_input *ret,
+                    struct err *e)
 {
 	bool admin = false, admin_given;
 	const struct input_field own[] = {{"admin", FIELD_BOOL, &admin, .ret_given = &admin_given}};
@@ -49,17 +50,17 @@ int key_input_read(struct str body, int64_t now_ms, struct arena *arena, struct 
 	int r = input_record_read(body, &json, &in, arena, e);
 	if (r < 0)
 		return r;
-	bool chosen = input_has(&json, "scopes");
-	if (chosen && admin_given && admin != ((key->rights & RIGHT_ADMIN) != 0))
-		return err_set(e, ERR_INVALID,
-		               "the fields 'admin' and 'scopes' contradict each other; give one of them");
-	if (key->expires_ms != 0 && key->expires_ms <= now_ms)
+	bool has_scopes = input_has(&json, "scopes");
+	if (has_scopes && admin_given && admin != ((key->rights & RIGHT_ADMIN) != 0))
 		return err_set(
 		    e, ERR_INVALID,
-		    "the field 'expires_at' lies in the past; give a later time, or null for none");
-	if (admin && !chosen)
+		    "the fields 'admin' and 'scopes' contradict each other; send only one of them");
+	if (key->expires_ms != 0 && key->expires_ms <= now_ms)
+		return err_set(e, ERR_INVALID,
+		               "the field 'expires_at' is in the past; send a later time, or null for none");
+	if (admin && !has_scopes)
 		key->rights = RIGHTS_ALL;
-	ret->rights_given = chosen || admin;
+	ret->rights_given = has_scopes || admin;
 	ret->user = in.user;
 	ret->for_admins = in.for_admins;
 	return 0;

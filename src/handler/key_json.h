@@ -1,4 +1,4 @@
-/* API keys and rights as the outside sees them, in both directions. */
+/* The JSON of API keys and rights: writing and parsing. */
 #pragma once
 
 #include "base/arena.h"
@@ -16,15 +16,14 @@ void rights_json(struct buf *b, unsigned rights);
 void key_json(struct buf *b, const struct key_record *key, struct str text);
 
 struct key_input {
-	struct key_record
-	    key;           /* name, rights (all but RIGHT_ADMIN unless they were chosen), expiry, limits */
-	bool rights_given; /* they were chosen */
-	struct str user;   /* as people write it; STR_NULL: not given */
-	const struct field *for_admins; /* the first field that only admins may give; NULL: there is none */
+	struct key_record key; /* name, rights, expiry, limits; without scopes all rights but RIGHT_ADMIN */
+	bool rights_given;
+	struct str user;                /* id or email address; STR_NULL: not given */
+	const struct field *for_admins; /* the first given field that only admins may set; NULL: none */
 };
 
-int key_input_read(struct str body, int64_t now_ms, struct arena *arena, struct key_input *ret,
-                   struct err *e);
+int key_input_parse(struct str body, int64_t now_ms, struct arena *arena, struct key_input *ret,
+                    struct err *e);
 
-/* The user that a key gets which shall be nobody's in particular. */
+/* A new user for a key that is created without a user. */
 struct user_record key_own_user(const struct key_record *key);

@@ -2,36 +2,31 @@
 
 enum { STEP_MAX = COUNTERS_GET_MAX };
 
-static void raise_some(struct counters *counters, struct sink_total *totals, size_t n)
-{
-	struct counter asked[STEP_MAX];
-	for (size_t i = 0; i < n; i++)
-		asked[i] = (struct counter){.link = totals[i].link};
-	counters->ops->get(counters, asked, n); /* it says which it could not find out */
-	for (size_t i = 0; i < n; i++) {
-		if (!asked[i].is_missing)
-			totals[i].clicks = MAX(totals[i].clicks, asked[i].clicks);
-	}
-}
-
 void live_clicks_raise(const struct api *api, struct sink_total *totals, size_t n)
 {
-	for (size_t i = 0; api->counters && i < n; i += STEP_MAX)
-		raise_some(api->counters, totals + i, MIN(n - i, (size_t)STEP_MAX));
-}
-
-static void show_some(const struct api *api, struct link_record *links, size_t n)
-{
-	struct sink_total totals[STEP_MAX];
-	for (size_t i = 0; i < n; i++)
-		totals[i] = (struct sink_total){.link = links[i].id, .clicks = links[i].clicks};
-	live_clicks_raise(api, totals, n);
-	for (size_t i = 0; i < n; i++)
-		links[i].clicks = totals[i].clicks;
+	struct counter counters[STEP_MAX];
+	for (size_t from = 0; api->counters && from < n; from += STEP_MAX) {
+		size_t count = MIN(n - from, (size_t)STEP_MAX);
+		for (size_t i = 0; i < count; i++)
+			counters[i] = (struct counter){.link = totals[from + i].link};
+		api->counters->ops->get(api->counters, counters, count); /* marks those it could not read */
+		for (size_t i = 0; i < count; i++) {
+			if (!counters[i].is_missing)
+				totals[from + i].clicks = MAX(totals[from + i].clicks, counters[i].clicks);
+		}
+	}
 }
 
 void live_clicks_show(const struct api *api, struct link_record *links, size_t n)
 {
-	for (size_t i = 0; api->counters && i < n; i += STEP_MAX)
-		show_some(api, links + i, MIN(n - i, (size_t)STEP_MAX));
+	struct sink_total totals[STEP_MAX];
+	for (size_t from = 0; api->counters && from < n; from += STEP_MAX) {
+		size_t count = MIN(n - from, (size_t)STEP_MAX);
+		for (size_t i = 0; i < count; i++)
+			totals[i] = (struct sink_total){.link = links[from + i].id,
+			                                .clicks = links[from + i].clicks};
+		live_clicks_raise(api, totals, count);
+		for (size_t i = 0; i < count; i++)
+			links[from + i].clicks = totals[i].clicks;
+	}
 }

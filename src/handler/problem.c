@@ -7,24 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static void body_json(struct buf *b, const struct problem *p, struct str detail)
-{
-	buf_printf(b, "{\"type\":\"urn:curt:%s\",\"title\":\"%s\",\"status\":%d,\"detail\":", p->code,
-	           http_status_text(p->status), p->status);
-	json_out_str(b, detail);
-	buf_str(b, STR("}\n"));
-}
-
-static void body_page(struct buf *b, const struct problem *p, struct str detail)
-{
-	html_page_begin(b, str_of(http_status_text(p->status)));
-	buf_printf(b, "<h1>%s</h1><p>", http_status_text(p->status));
-	html_text(b, detail);
-	buf_str(b, STR("</p>"));
-	html_page_end(b);
-}
-
-/* The parts below say what is wrong in a clause; people get a sentence. `text` has room for one byte more. */
+/* Messages of lower layers are clauses; clients get a sentence. `text` has room for one more byte. */
 static void make_sentence(char *text)
 {
 	size_t len = strlen(text);
@@ -36,10 +19,13 @@ static void make_sentence(char *text)
 	}
 }
 
-static void reply(struct http_conn *c, const struct problem *p, const char *fmt, va_list ap)
+void problem_reply_with(struct http_conn *c, const struct problem *p, const char *fmt, ...)
 {
 	char detail[sizeof(struct err) + 2];
+	va_list ap;
+	va_start(ap, fmt);
 	vsnprintf(detail, sizeof(struct err), fmt, ap);
+	va_end(ap);
 	make_sentence(detail);
 
 	struct http_field fields[8];
@@ -47,18 +33,27 @@ static void reply(struct http_conn *c, const struct problem *p, const char *fmt,
 	ASSERT(p->field_count <= 6);
 	for (; n < p->field_count; n++)
 		fields[n] = p->fields[n];
-	fields[n++] = never_kept;
-	if (p->as_page)
-		fields[n++] = html_policy;
+	fields[n++] = no_store;
 
 	struct buf CLEANUP(buf_release) body = {0};
-	if (p->as_page)
-		body_page(&body, p, str_of(detail));
-	else
-		body_json(&body, p, str_of(detail));
-	struct http_response r = {
+	const char *title = http_status_text(p->status);
+	if (p->as_html) {
+		fields[n++] = html_policy;
+		html_page_begin(&body, str_of(title));
+		buf_printf(&body, "<h1>%s</h1><p>", title);
+		html_text(&body, str_of(detail));
+		buf_str(&body, STR("</p>"));
+		html_page_end(&body);
+	} else {
+		buf_printf(&body,
+		           "{\"type\":\"urn:curt:%s\",\"title\":\"%s\",\"status\":%d,\"detail\":", p->code,
+		           title, p->status);
+		json_out_str(&body, str_of(detail));
+		buf_str(&body, STR("}\n"));
+	}
+	const struct http_response r = {
 	    .status = p->status,
-	    .content_type = p->as_page ? STR("text/html; charset=utf-8") : STR("application/problem+json"),
+	    .content_type = p->as_html ? STR("text/html; charset=utf-8") : STR("application/problem+json"),
 	    .body = body.failed ? STR_NULL : buf_view(&body),
 	    .fields = fields,
 	    .field_count = n,
@@ -66,25 +61,8 @@ static void reply(struct http_conn *c, const struct problem *p, const char *fmt,
 	http_reply(c, &r);
 }
 
-void problem_reply(struct http_conn *c, const struct problem *p, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	reply(c, p, fmt, ap);
-	va_end(ap);
-}
-
-void problem_say(struct http_conn *c, int status, const char *code, const char *fmt, ...)
-{
-	const struct problem p = {.status = status, .code = code};
-	va_list ap;
-	va_start(ap, fmt);
-	reply(c, &p, fmt, ap);
-	va_end(ap);
-}
-
-/* Only what browsers send is looked for: HTML named before any JSON. */
-bool problem_wants_page(const struct http_request *req)
+/* Good enough for what browsers send: HTML comes before any JSON. */
+bool problem_prefers_html(const struct http_request *req)
 {
 	struct str accept = http_request_field(req, STR("accept"));
 	if (!accept.ptr)
@@ -94,18 +72,19 @@ bool problem_wants_page(const struct http_request *req)
 	return html && (!json || html < json);
 }
 
-static const struct http_field soon[] = {{STR("Retry-After"), STR("1")}};
+static const struct http_field retry_soon = {STR("Retry-After"), STR("1")};
 
-void problem_reply_log(struct http_conn *c, int err)
+void problem_reply_event_log(struct http_conn *c, int err)
 {
 	const struct problem p = {
 	    .status = 503,
 	    .code = err == ERR_UNCERTAIN ? "uncertain" : "unavailable",
-	    .fields = soon,
+	    .fields = &retry_soon,
 	    .field_count = 1,
 	};
-	problem_reply(c, &p, "This cannot be counted at the moment (%s). Try again.",
-	              err == ERR_LIMIT ? "the event log is full" : "the event log cannot be written");
+	problem_reply_with(c, &p,
+	                   "This visit cannot be counted now: the event log %s. Try again in a second.",
+	                   err == ERR_LIMIT ? "is full" : "cannot be written");
 }
 
 void problem_reply_store(struct http_conn *c, int err)
@@ -115,20 +94,21 @@ void problem_reply_store(struct http_conn *c, int err)
 	    .code = err == ERR_UNCERTAIN ? "uncertain"
 	            : err == ERR_CORRUPT ? "corrupt"
 	                                 : "unavailable",
-	    .fields = soon,
+	    .fields = &retry_soon,
 	    .field_count = err != ERR_CORRUPT,
 	};
-	const char *why = "The link store does not answer at the moment; nothing was changed. Try again.";
+	const char *detail = "The store does not answer; nothing was changed. Try again in a second.";
 	if (err == ERR_UNCERTAIN)
-		why = "The store failed while it was writing: the change may or may not have been made. Look "
-		      "before you repeat it; a create with an Idempotency-Key may simply be repeated.";
+		detail = "The store failed during a write: the change may or may not have been made. Check "
+		         "before you repeat it. A create with an Idempotency-Key is safe to repeat.";
 	else if (err == ERR_LIMIT)
-		why = "The server has more work waiting than it takes on. Try again.";
+		detail = "The server is overloaded: its queue is full. Try again in a second.";
 	else if (err == ERR_NOMEM)
-		why = "The server is short of memory. Try again.";
+		detail = "The server is out of memory. Try again in a second.";
 	else if (err == ERR_CORRUPT)
-		why = "Stored data is damaged; the server's log says what. Nothing was changed.";
-	problem_reply(c, &p, "%s", why);
+		detail = "Stored data is damaged; nothing was changed. Ask the operator: the server's log "
+		         "says which data.";
+	problem_reply_with(c, &p, "%s", detail);
 }
 
 void problem_reply_sink(struct http_conn *c, int err)
@@ -137,8 +117,16 @@ void problem_reply_sink(struct http_conn *c, int err)
 		problem_reply_store(c, err);
 		return;
 	}
-	const struct problem p = {.status = 503, .code = "unavailable", .fields = soon, .field_count = 1};
-	problem_reply(c, &p,
-	              "The statistics cannot be read at the moment: where events are counted (sink.url) does "
-	              "not answer, or not in time. Try again, or ask for a shorter time.");
+	const struct problem p = {
+	    .status = 503, .code = "unavailable", .fields = &retry_soon, .field_count = 1};
+	problem_reply_with(
+	    c, &p,
+	    "The statistics cannot be read: their database (sink.url) does not answer in time. "
+	    "Try again in a second, or ask for a shorter time range.");
+}
+
+void problem_reply_cursor(struct http_conn *c)
+{
+	problem_reply(c, 400, "invalid-cursor",
+	              "The parameter 'cursor' is not a 'next' of this list; start again without it.");
 }

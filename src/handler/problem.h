@@ -1,6 +1,6 @@
 /*
- * Every error answer: application/problem+json (RFC 9457) with a sentence that says what to do. A browser
- * that follows a short link and asks for HTML gets the same sentence as a small page.
+ * Error responses: application/problem+json (RFC 9457) with a `detail` that says what is wrong and what to
+ * do. A browser that follows a short link gets the same text as a small page.
  */
 #pragma once
 
@@ -9,25 +9,29 @@
 
 struct problem {
 	int status;
-	const char *code; /* stable, for programs: "alias-taken" */
+	const char *code; /* stable; clients rely on it: "alias-taken" */
 	const struct http_field *fields;
 	size_t field_count;
-	bool as_page; /* answer with HTML */
+	bool as_html;
 };
 
-void problem_reply(struct http_conn *c, const struct problem *p, const char *fmt, ...) PRINTF_LIKE(3, 4);
+void problem_reply_with(struct http_conn *c, const struct problem *p, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
-/* The same for one that is a status and a code alone. */
-void problem_say(struct http_conn *c, int status, const char *code, const char *fmt, ...) PRINTF_LIKE(4, 5);
+/* The same for a status and a code alone. */
+#define problem_reply(c, status_, code_, ...) \
+	problem_reply_with(c, &(const struct problem){.status = (status_), .code = (code_)}, __VA_ARGS__)
 
 /* Does the client prefer HTML to JSON? */
-bool problem_wants_page(const struct http_request *req);
+bool problem_prefers_html(const struct http_request *req);
 
-/* The event log could not take what must be on record: 503, nothing was changed. */
-void problem_reply_log(struct http_conn *c, int err);
+/* The event log could not take an event that must be logged: 503. */
+void problem_reply_event_log(struct http_conn *c, int err);
 
-/* A store that failed: 503 for what may be retried, 500 for what may not. */
+/* The store failed: 503 if the client may retry, otherwise 500. */
 void problem_reply_store(struct http_conn *c, int err);
 
-/* Likewise for a sink that could not be asked: the link store may be well. */
+/* The same for the sink. */
 void problem_reply_sink(struct http_conn *c, int err);
+
+/* 400: the parameter `cursor` is not from this list. */
+void problem_reply_cursor(struct http_conn *c);

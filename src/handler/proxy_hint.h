@@ -1,11 +1,11 @@
 /*
- * A word to an operator who put a proxy in front and did not name it: every visitor then has the proxy's
- * address, and what is bounded by address is bounded for all of them together.
+ * Warns about a proxy that is missing from serve.trusted_proxies. Behind it all visitors have one address, so
+ * limits per address apply to all of them together.
  */
 #pragma once
 
 #include "handler/api.h"
 
-/* Warns in the log when a request shows such a proxy; once in a process. Looks at the fields of every request
- * until then, so it is for where something is counted by address, not for every redirect. */
+/* Logs a warning if the request shows such a proxy; once in a process. Until then it scans the fields of
+ * every request, so call it where addresses are counted, not for every redirect. */
 void proxy_hint(const struct api_worker *w, const struct http_conn *c, const struct http_request *req);

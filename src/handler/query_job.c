@@ -13,16 +13,7 @@ static const unsigned hash_shares[HASH_KINDS] = {
     [HASH_SIGN_IN] = HASH_SIGN_IN_MAX,
 };
 
-/* Workers take from it at the same time: who has taken too many puts it back. */
-static bool share_take(struct api *api, enum hash_kind kind)
-{
-	if (atomic_fetch_add_explicit(&api->hashing[kind], 1, memory_order_relaxed) < hash_shares[kind])
-		return true;
-	atomic_fetch_sub_explicit(&api->hashing[kind], 1, memory_order_relaxed);
-	return false;
-}
-
-static void share_give_back(const struct ask_job *j)
+static void hash_share_return(const struct query_job *j)
 {
 	if (j->hash_kind != HASH_NONE)
 		atomic_fetch_sub_explicit(&j->worker->api->hashing[j->hash_kind], 1, memory_order_relaxed);
@@ -30,19 +21,17 @@ static void share_give_back(const struct ask_job *j)
 
 static void job_done(struct offload_job *job)
 {
-	struct ask_job *j = container_of(job, struct ask_job, job);
-	share_give_back(j);
+	struct query_job *j = container_of(job, struct query_job, job);
+	hash_share_return(j);
 	j->done(j);
 }
 
-void *ask_job_new(struct api_worker *w, struct http_conn *c, size_t bytes, void (*run)(struct ask_job *),
-                  void (*done)(struct ask_job *))
+void *query_job_new(struct api_worker *w, struct http_conn *c, size_t bytes, void (*run)(struct query_job *),
+                    void (*done)(struct query_job *))
 {
-	struct ask_job *j = arena_zalloc(http_conn_arena(c), bytes);
-	if (!j) {
-		problem_reply_store(c, ERR_NOMEM);
+	struct query_job *j = request_zalloc(c, bytes);
+	if (!j)
 		return NULL;
-	}
 	j->job.origin = http_conn_loop(c);
 	j->job.done = job_done;
 	j->worker = w;
@@ -54,7 +43,7 @@ void *ask_job_new(struct api_worker *w, struct http_conn *c, size_t bytes, void 
 	return j;
 }
 
-bool ask_job_submit_to(struct ask_job *j, struct offload *pool)
+bool query_job_submit_to(struct query_job *j, struct offload *pool)
 {
 	if (offload_submit(pool, &j->job) < 0) {
 		problem_reply_store(j->conn, ERR_LIMIT);
@@ -64,94 +53,90 @@ bool ask_job_submit_to(struct ask_job *j, struct offload *pool)
 	return true;
 }
 
-void ask_job_submit(struct ask_job *j)
+void query_job_submit(struct query_job *j)
 {
-	ask_job_submit_to(j, j->worker->api->query_pool);
+	query_job_submit_to(j, j->worker->api->query_pool);
 }
 
-bool ask_job_submit_hash(struct ask_job *j, enum hash_kind kind)
+bool query_job_submit_hash(struct query_job *j, enum hash_kind kind)
 {
-	if (!share_take(j->worker->api, kind)) {
-		problem_reply_store(j->conn, ERR_LIMIT);
-		return false;
-	}
+	struct api *api = j->worker->api;
 	j->hash_kind = kind;
-	if (ask_job_submit_to(j, j->worker->api->hasher))
+	if (atomic_fetch_add_explicit(&api->hashing[kind], 1, memory_order_relaxed) >= hash_shares[kind])
+		problem_reply_store(j->conn, ERR_LIMIT);
+	else if (query_job_submit_to(j, api->hasher))
 		return true;
-	share_give_back(j);
+	hash_share_return(j);
 	return false;
 }
 
 struct hash_job {
-	struct ask_job ask;
+	struct query_job base;
 	struct write_job *write;
 	struct caller caller;
-	bool ended; /* who was somebody when they asked is nobody by now */
+	bool ended; /* as caller_recheck */
 	struct str password, *ret;
 };
 
-static void hash_run(struct ask_job *ask)
+static void hash_run(struct query_job *base)
 {
-	struct hash_job *j = container_of(ask, struct hash_job, ask);
-	ask->result = password_hash(j->password, ask->arena, j->ret);
-	if (ask->result == 0)
-		ask->result = auth_check(ask->worker->api, &j->caller, &j->ended);
+	struct hash_job *j = container_of(base, struct hash_job, base);
+	base->result = password_hash(j->password, base->arena, j->ret);
+	if (base->result == 0)
+		base->result = caller_recheck(base->worker->api, &j->caller, &j->ended);
 }
 
-static void hash_done(struct ask_job *ask)
+static void hash_done(struct query_job *base)
 {
-	struct hash_job *j = container_of(ask, struct hash_job, ask);
-	if (ask->result == 0 && !j->ended) {
+	struct hash_job *j = container_of(base, struct hash_job, base);
+	if (base->result == 0 && !j->ended) {
 		write_job_submit(j->write);
 		return;
 	}
-	write_job_give_up(j->write);
-	if (ask->result < 0)
-		problem_reply_store(ask->conn, ask->result);
+	write_job_cancel(j->write);
+	if (base->result < 0)
+		problem_reply_store(base->conn, base->result);
 	else
-		auth_refuse_ended(ask->conn, &j->caller);
+		caller_reply_ended(base->conn, &j->caller);
 }
 
-void ask_submit_hashed(struct write_job *j, const struct caller *caller, struct str password, struct str *ret)
+void write_job_submit_hashed(struct write_job *j, const struct caller *caller, struct str password,
+                             struct str *ret)
 {
 	if (!password.ptr) {
 		write_job_submit(j);
 		return;
 	}
-	struct hash_job *hash = ask_job_new(j->worker, j->conn, sizeof(*hash), hash_run, hash_done);
+	struct hash_job *hash = query_job_new(j->worker, j->conn, sizeof(*hash), hash_run, hash_done);
 	if (hash) {
 		hash->write = j;
 		hash->caller = *caller;
 		hash->password = password;
 		hash->ret = ret;
 	}
-	if (!hash || !ask_job_submit_hash(&hash->ask, HASH_SET))
-		write_job_give_up(j);
+	if (!hash || !query_job_submit_hash(&hash->base, HASH_SET))
+		write_job_cancel(j);
 }
 
-bool ask_job_failed(struct ask_job *j)
+bool query_job_reply_failed(struct query_job *j)
 {
 	if (j->result == 0)
 		return false;
 	if (j->result == ERR_INVALID)
-		problem_say(j->conn, 400, "invalid-parameter", "%s", j->why.text);
-	else if (j->is_of_sink && j->result != ERR_NOT_FOUND)
+		problem_reply(j->conn, 400, "invalid-parameter", "%s", j->why.text);
+	else if (j->is_sink_result && j->result != ERR_NOT_FOUND)
 		problem_reply_sink(j->conn, j->result);
 	else
 		link_param_reply_failed(j->conn, j->result);
 	return true;
 }
 
-int ask_subject_find(const struct ask_job *j, struct ask_subject *s)
+int query_link_find(const struct query_job *j, struct query_link *q)
 {
-	struct links *links = j->worker->api->links;
-	struct store_lookup read = {.ref = links_ref(links, s->key), .arena = j->arena};
-	int r = links_get(links, &read, 1, api_pool_metrics());
-	if (r == 0)
-		r = read.result;
-	if (r == 0 && s->owner != 0 && read.link.owner != s->owner)
-		r = ERR_NOT_FOUND;
-	s->link = read.link;
+	const struct api *api = j->worker->api;
+	struct store_lookup read = {.ref = links_ref(api->links, q->key), .arena = j->arena};
+	int r = link_read(api, &read, q->owner);
+	q->link = read.link;
 	return r;
 }
 
@@ -159,25 +144,25 @@ static void queries_run(void *ctx, struct offload_job **jobs, size_t n)
 {
 	const struct api *api = ctx;
 	for (size_t i = 0; i < n; i++) {
-		struct ask_job *j = container_of(jobs[i], struct ask_job, job);
-		/* A server that stops does not finish the questions that still wait. */
+		struct query_job *j = container_of(jobs[i], struct query_job, job);
+		/* A server that stops does not run the queries that are still queued. */
 		if (atomic_load_explicit(&api->stopping, memory_order_relaxed))
 			j->result = ERR_LIMIT;
 		else
 			j->run(j);
 		if (j->result == ERR_UNAVAILABLE || j->result == ERR_CORRUPT)
-			log_error("api", "a question failed: %s (%s)", err_name(j->result),
-			          j->is_of_sink ? "where events are counted" : "the link store");
+			log_error("api", "query failed backend=%s error=%s",
+			          j->is_sink_result ? "sink" : "store", err_name(j->result));
 	}
 }
 
 static void queries_adopt(void *ctx, struct offload_job *follower, const struct offload_job *leader)
 {
 	(void)ctx;
-	struct ask_job *to = container_of(follower, struct ask_job, job);
-	const struct ask_job *from = container_of(leader, struct ask_job, job);
+	struct query_job *to = container_of(follower, struct query_job, job);
+	const struct query_job *from = container_of(leader, struct query_job, job);
 	to->result = from->result;
-	to->is_of_sink = from->is_of_sink;
+	to->is_sink_result = from->is_sink_result;
 	to->adopt(to, from);
 }
 

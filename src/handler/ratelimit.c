@@ -23,14 +23,14 @@ size_t ratelimit_fields(const struct meter_reading *reading, struct ratelimit_te
 	return RATELIMIT_FIELDS;
 }
 
-void ratelimit_refuse(struct http_conn *c, const struct meter_reading *reading, bool as_page,
-                      const char *what)
+void ratelimit_refuse(struct http_conn *c, const struct meter_reading *reading, bool as_html,
+                      const char *reason)
 {
 	struct ratelimit_text text;
 	struct http_field fields[RATELIMIT_FIELDS + 1];
 	size_t n = ratelimit_fields(reading, &text, fields);
 	fields[n++] = (struct http_field){STR("Retry-After"), str_of(text.reset)};
 	const struct problem p = {
-	    .status = 429, .code = "limit-reached", .fields = fields, .field_count = n, .as_page = as_page};
-	problem_reply(c, &p, "%s Try again in %u s.", what, seconds_up(reading->reset_ms));
+	    .status = 429, .code = "limit-reached", .fields = fields, .field_count = n, .as_html = as_html};
+	problem_reply_with(c, &p, "%s Try again in %u s.", reason, seconds_up(reading->reset_ms));
 }

@@ -1,4 +1,4 @@
-/* The RateLimit fields of answers to limited keys. */
+/* The RateLimit fields of responses, and the response 429. */
 #pragma once
 
 #include "http/conn.h"
@@ -11,10 +11,10 @@ struct ratelimit_text {
 	char limit[16], remaining[16], reset[16];
 };
 
-/* Fills the fields and returns how many: none when there is no limit. */
+/* Fills the fields and returns how many: none if there is no limit. */
 size_t ratelimit_fields(const struct meter_reading *reading, struct ratelimit_text *text,
                         struct http_field fields[RATELIMIT_FIELDS]);
 
-/* 429 with Retry-After. */
-void ratelimit_refuse(struct http_conn *c, const struct meter_reading *reading, bool as_page,
-                      const char *what);
+/* 429 with Retry-After; `reason` is a sentence. */
+void ratelimit_refuse(struct http_conn *c, const struct meter_reading *reading, bool as_html,
+                      const char *reason);

@@ -3,17 +3,17 @@
 #include "handler/html.h"
 #include "handler/problem.h"
 
-const struct http_field never_kept = {STR("Cache-Control"), STR("private, no-store")};
+const struct http_field no_store = {STR("Cache-Control"), STR("private, no-store")};
 
-void api_reply_json(struct http_conn *c, int status, struct buf *body, const struct http_field *fields,
-                    size_t field_count)
+void reply_json(struct http_conn *c, int status, struct buf *body, const struct http_field *fields,
+                size_t field_count)
 {
 	buf_char(body, '\n');
 	if (body->failed) {
 		problem_reply_store(c, ERR_NOMEM);
 		return;
 	}
-	struct http_field all[REPLY_FIELDS_MAX + 1] = {never_kept};
+	struct http_field all[REPLY_FIELDS_MAX + 1] = {no_store};
 	ASSERT(field_count <= REPLY_FIELDS_MAX);
 	for (size_t i = 0; i < field_count; i++)
 		all[i + 1] = fields[i];
@@ -27,13 +27,22 @@ void api_reply_json(struct http_conn *c, int status, struct buf *body, const str
 	http_reply(c, &r);
 }
 
-void api_reply_page(struct http_conn *c, int status, const struct buf *page, struct http_field policy)
+void reply_page_by_id(struct http_conn *c, struct buf *body, uint64_t last)
+{
+	if (last)
+		buf_printf(body, "],\"next\":\"%llu\"}", (unsigned long long)last);
+	else
+		buf_str(body, STR("],\"next\":null}"));
+	reply_json(c, 200, body, NULL, 0);
+}
+
+void reply_html(struct http_conn *c, int status, const struct buf *page, struct http_field policy)
 {
 	if (page->failed) {
 		problem_reply_store(c, ERR_NOMEM);
 		return;
 	}
-	const struct http_field fields[] = {policy, never_kept};
+	const struct http_field fields[] = {policy, no_store};
 	const struct http_response r = {
 	    .status = status,
 	    .content_type = STR("text/html; charset=utf-8"),
@@ -44,47 +53,20 @@ void api_reply_page(struct http_conn *c, int status, const struct buf *page, str
 	http_reply(c, &r);
 }
 
-void api_reply_failed(struct http_conn *c, int err, const char *code, const struct err *e)
+void reply_failed(struct http_conn *c, int err, const char *code, const struct err *e)
 {
-	if (err != ERR_INVALID) {
+	if (err != ERR_INVALID)
 		problem_reply_store(c, err);
-		return;
-	}
-	const struct problem p = {.status = 400, .code = code};
-	problem_reply(c, &p, "%s", e->text);
+	else
+		problem_reply(c, 400, code, "%s", e->text);
 }
 
-bool input_limit(struct http_conn *c, struct str query, uint64_t usual, uint64_t max, uint64_t *ret)
-{
-	struct str limit = http_query_param(query, STR("limit"));
-	*ret = usual;
-	if (!limit.ptr || (str_u64(limit, ret) && *ret >= 1 && *ret <= max))
-		return true;
-	problem_say(c, 400, "invalid-limit", "The parameter 'limit' must be a number from 1 to %llu.",
-	            (unsigned long long)max);
-	return false;
-}
-
-bool input_page(struct http_conn *c, struct str query, uint64_t limit_usual, uint64_t limit_max,
-                struct page_input *ret)
-{
-	struct str cursor = http_query_param(query, STR("cursor"));
-	*ret = (struct page_input){0};
-	if (!input_limit(c, query, limit_usual, limit_max, &ret->limit))
-		return false;
-	if (!cursor.ptr || (str_u64(cursor, &ret->after) && ret->after <= INT64_MAX))
-		return true;
-	problem_say(c, 400, "invalid-cursor",
-	            "The cursor is not one that this list gave; start again without it.");
-	return false;
-}
-
-void reply_sign_in_page(struct http_conn *c, int status, const char *why, struct str next)
+void reply_sign_in_page(struct http_conn *c, int status, const char *text, struct str next)
 {
 	struct buf CLEANUP(buf_release) page = {0};
 	html_page_begin(&page, STR("Sign in"));
 	buf_str(&page, STR("<h1>Sign in</h1><p>"));
-	html_text(&page, str_of(why));
+	html_text(&page, str_of(text));
 	buf_str(&page,
 	        STR("</p><form method=\"post\" action=\"/api/v1/session\">"
 	            "<label>Email address<br><input type=\"email\" name=\"email\" autocomplete=\"username\" "
@@ -95,5 +77,5 @@ void reply_sign_in_page(struct http_conn *c, int status, const char *why, struct
 	html_text(&page, next);
 	buf_str(&page, STR("\"><p><button>Sign in</button></p></form>"));
 	html_page_end(&page);
-	api_reply_page(c, status, &page, html_form_policy);
+	reply_html(c, status, &page, html_form_policy);
 }

@@ -1,4 +1,4 @@
-/* Common answers. */
+/* Responses that several handlers share. */
 #pragma once
 
 #include "base/err.h"
@@ -6,29 +6,22 @@
 
 enum { REPLY_FIELDS_MAX = 7 };
 
-/* Sends the body as JSON with a newline at its end, never to be kept; 503 when the buffer ran out of memory.
- * At most REPLY_FIELDS_MAX fields. */
-void api_reply_json(struct http_conn *c, int status, struct buf *body, const struct http_field *fields,
-                    size_t field_count);
+/* Sends the body as JSON, with a newline at its end and no_store; 503 if the buffer ran out of memory. At
+ * most REPLY_FIELDS_MAX fields. */
+void reply_json(struct http_conn *c, int status, struct buf *body, const struct http_field *fields,
+                size_t field_count);
 
-extern const struct http_field never_kept; /* Cache-Control, for whatever is somebody's own */
+/* Ends `{"items":[...` with the cursor of the next page, and sends it; `last` is the page's last id, or 0 if
+ * no page follows. */
+void reply_page_by_id(struct http_conn *c, struct buf *body, uint64_t last);
 
-/* Sends one of the engine's own pages, which is never kept, with its policy (handler/html.h). */
-void api_reply_page(struct http_conn *c, int status, const struct buf *page, struct http_field policy);
+extern const struct http_field no_store; /* Cache-Control, for private responses */
 
-/* ERR_INVALID: 400 with the sentence. Anything else: as problem_reply_store. */
-void api_reply_failed(struct http_conn *c, int err, const char *code, const struct err *e);
+/* Sends an HTML page with no_store and its policy (handler/html.h). */
+void reply_html(struct http_conn *c, int status, const struct buf *page, struct http_field policy);
 
-/* ?limit, or the usual one. False: it was wrong, and that has been said. */
-bool input_limit(struct http_conn *c, struct str query, uint64_t usual, uint64_t max, uint64_t *ret);
+/* ERR_INVALID: 400 with the message. Other errors: as problem_reply_store. */
+void reply_failed(struct http_conn *c, int err, const char *code, const struct err *e);
 
-/* Which page of a list by id is wanted: ?limit and ?cursor. False: it was wrong, and that has been said. */
-struct page_input {
-	uint64_t after; /* ids above this */
-	uint64_t limit;
-};
-bool input_page(struct http_conn *c, struct str query, uint64_t limit_usual, uint64_t limit_max,
-                struct page_input *ret);
-
-/* A page with a form to sign in, that leads to `next` afterwards; `why` is a sentence above it. */
-void reply_sign_in_page(struct http_conn *c, int status, const char *why, struct str next);
+/* A page with a sign-in form, which leads to `next` afterwards; `text` is a sentence above it. */
+void reply_sign_in_page(struct http_conn *c, int status, const char *text, struct str next);

@@ -542,7 +542,7 @@ int http_parse_head(const char *data, size_t len, const struct http_limits *limi
 	req->chunked = false;
 	req->content_length = 0;
 	req->host = STR_NULL;
-	req->body_stays = req->is_kept = false;
+	req->body_stays = req->is_copy = false;
 	req->field_count = 0;
 
 	int verdict = take_head(&h);
@@ -556,7 +556,7 @@ int http_parse_head(const char *data, size_t len, const struct http_limits *limi
 
 /* ---- reading a parsed request ---- */
 
-bool http_request_keep(const struct http_request *req, struct arena *arena, struct http_request *ret)
+bool http_request_copy(const struct http_request *req, struct arena *arena, struct http_request *ret)
 {
 	bool done = true;
 	*ret = *req;
@@ -575,7 +575,7 @@ bool http_request_keep(const struct http_request *req, struct arena *arena, stru
 		ret->fields[i].value = arena_str(arena, req->fields[i].value);
 		done &= ret->fields[i].name.ptr && ret->fields[i].value.ptr;
 	}
-	ret->is_kept = true;
+	ret->is_copy = true;
 	return done;
 }
 

@@ -43,7 +43,7 @@ struct http_request {
 	struct str host;         /* the Host field, or the authority of an absolute-form target */
 	struct str body;         /* filled in by the connection */
 	bool body_stays;         /* until the reply; otherwise only until the handler returns */
-	bool is_kept;            /* by http_request_keep */
+	bool is_copy;            /* by http_request_copy */
 	size_t field_count;
 	struct http_field fields[HTTP_FIELDS_MAX];
 };
@@ -66,7 +66,7 @@ struct str http_request_field(const struct http_request *req, struct str name);
 
 /* A copy that outlives the handler's call: strings go to the arena, but a body that stays where it is. False
  * when memory ran out. */
-bool http_request_keep(const struct http_request *req, struct arena *arena, struct http_request *ret);
+bool http_request_copy(const struct http_request *req, struct arena *arena, struct http_request *ret);
 
 const char *http_method_name(enum http_method m);
 

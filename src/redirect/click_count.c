@@ -1,23 +1,23 @@
 /*
- * All clicks that were served are in the event log when their turn has ended; the stats worker takes the log
- * to the sink; the sink knows the total.
+ * A served click is in the event log at the end of its turn. The stats worker moves the log to the sink, and
+ * the sink has the total.
  *
- * A server whose events go to a queue that others read has no stats worker. Then what is on its way to the
- * sink is not in the total: over several servers a limit holds only up to that.
+ * A server whose events go to a queue has no stats worker. Then events on their way to the sink are missing
+ * from the total, and so a limit over several servers is exact only up to these.
  */
-#include "handler/jobs.h"
 #include "handler/live_clicks.h"
 #include "handler/problem.h"
 #include "os/reclaim.h"
+#include "redirect/redirect.h"
 
 enum { CATCH_UP_MS = 10000 };
 
-void count_submit(struct read_job *j, void (*done)(struct read_job *))
+void click_count_submit(struct read_job *j, void (*done)(struct read_job *))
 {
-	/* Those who wait for the same link wait together. */
+	/* Visitors of the same link share one count. */
 	j->job.share = str_n((const char *)&j->resolve.link, sizeof(j->resolve.link));
 	j->done = done;
-	if (offload_submit(j->worker->api->counter, &j->job) < 0) {
+	if (offload_submit(j->worker->api->click_counter, &j->job) < 0) {
 		click_limit_unpin(j->resolve.limit);
 		problem_reply_store(j->conn, ERR_LIMIT);
 	}
@@ -26,13 +26,13 @@ void count_submit(struct read_job *j, void (*done)(struct read_job *))
 static int totals_read(struct api *api, struct sink_total *totals, size_t n)
 {
 	struct err ignored;
-	/* Nobody waits for a sink that is known to be away, nor in a server that stops. */
+	/* Do not wait for a sink that is known to fail, nor in a server that stops. */
 	if (atomic_load(&api->stopping) || (api->stats && queue_consumer_trouble(api->stats, &ignored) < 0))
 		return ERR_UNAVAILABLE;
-	/* Until the link was found to be limited, a worker may have served it without asking the gate: from
-	 * its cache, in this very turn. When all turns have ended, that is on record. From then on the gate,
-	 * which is not counted yet, lets nobody through; and if its limit is taken away and given again
-	 * meanwhile, its round is over, and this count is not taken. */
+	/* Until its limit was known, workers may have served the link from their cache, in this very turn.
+	 * After all turns have ended, those clicks are logged. From then on the limit, still uncounted, lets
+	 * no visitor through. If the limit is removed and set again meanwhile, its round changes, and this
+	 * count is discarded. */
 	reclaim_wait();
 	int r = api->stats ? queue_consumer_catch_up(api->stats, CATCH_UP_MS) : 0;
 	if (r == 0)
@@ -68,4 +68,4 @@ static void counter_adopt(void *ctx, struct offload_job *follower, const struct 
 	    container_of(leader, const struct read_job, job)->resolve.result;
 }
 
-const struct offload_ops api_counter_ops = {.run = counter_run, .adopt = counter_adopt};
+const struct offload_ops click_counter_ops = {.run = counter_run, .adopt = counter_adopt};

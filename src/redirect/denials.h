@@ -1,23 +1,23 @@
 /*
- * What visitors of short links are told who are not sent on. Unknown, disabled, not yet valid, ended and used
- * up look all the same. Nothing here tells where a link goes.
+ * Responses to visitors who are not redirected. Unknown, disabled, not yet valid, expired and used-up links
+ * look the same. No response reveals the target of a link.
  */
 #pragma once
 
 #include "handler/api.h"
 
-/* There is no link here for anybody. */
-void deny_no_link(struct http_conn *c, bool as_page);
+/* 404 */
+void deny_not_found(struct http_conn *c, bool as_html);
 
 /*
- * The same for a key that is none at all: it counts as a miss of the client, and may end in 429. Somebody who
- * tries keys meets these; those who follow a link that has ended, or one that is wrong in many places at once
- * (and so in the cache), do not.
+ * The same for a key that no link has or had: counts as a miss of the client, and gives 429 over the limit.
+ * Clients that guess keys get these. Visitors of expired links do not, nor those of a wrong link that many
+ * follow: that is answered from the cache.
  */
-void deny_no_key(struct api_worker *w, struct http_conn *c, const struct net_addr *client, bool as_page);
+void deny_unknown_key(struct api_worker *w, struct http_conn *c, const struct net_addr *client, bool as_html);
 
-/* For the verdicts LINK_SIGN_IN, LINK_FORBIDDEN and LINK_LOCKED. `key` is what was asked for. */
-void deny_closed(struct http_conn *c, enum link_verdict verdict, struct str key, bool as_page);
+/* For the verdicts LINK_SIGN_IN, LINK_FORBIDDEN and LINK_LOCKED. */
+void deny_verdict(struct http_conn *c, enum link_verdict verdict, struct str key, bool as_html);
 
-/* The password was wrong: ask again. */
-void deny_wrong_password(struct http_conn *c, bool as_page);
+/* 401, with the form again */
+void deny_wrong_password(struct http_conn *c, bool as_html);

@@ -1,4 +1,4 @@
-/* GET /{key}+: where a link goes, without going there. */
+/* GET /{key}+: a page with the target of a link. */
 #include "handler/caller.h"
 #include "handler/guess_limits.h"
 #include "handler/html.h"
@@ -10,7 +10,7 @@
 
 static void write_target(struct buf *page, const struct link_record *link)
 {
-	buf_str(page, STR(" leads to</p><p><a rel=\"noreferrer nofollow\" href=\""));
+	buf_str(page, STR(" redirects to</p><p><a rel=\"noreferrer nofollow\" href=\""));
 	html_text(page, link->url);
 	buf_str(page, STR("\">"));
 	html_text(page, link->url);
@@ -22,27 +22,26 @@ static void write_target(struct buf *page, const struct link_record *link)
 	}
 }
 
-/* A look must be worth no more than a visit: it shows no target that a visit would ask a password for, or
- * count against a limit. */
+/* A preview must not reveal more than a visit: no target that needs a password or that a visit would count
+ * against a click limit. */
 static void reply_preview(struct read_job *j, const struct link_record *link)
 {
 	struct buf CLEANUP(buf_release) page = {0};
-	html_page_begin(&page, STR("Where this link goes"));
-	buf_str(&page, STR("<h1>Where this link goes</h1><p><code>"));
+	html_page_begin(&page, STR("Link preview"));
+	buf_str(&page, STR("<h1>Link preview</h1><p><code>"));
 	html_text(&page, j->worker->api->base_url);
 	buf_char(&page, '/');
 	html_text(&page, link->key);
 	buf_str(&page, STR("</code>"));
 	if (link->password.ptr)
-		buf_str(&page, STR(" asks for a password, and tells only those who know it.</p>"));
+		buf_str(&page, STR(" is protected by a password, so its target is not shown.</p>"));
 	else if (link->max_clicks > 0)
-		buf_str(&page, STR(" may be followed a limited number of times, and tells only those who "
-		                   "follow it.</p>"));
+		buf_str(&page, STR(" has a click limit, so its target is not shown.</p>"));
 	else
 		write_target(&page, link);
-	buf_str(&page, STR("<p class=\"quiet\">Looking here does not count as a visit.</p>"));
+	buf_str(&page, STR("<p class=\"quiet\">A preview does not count as a visit.</p>"));
 	html_page_end(&page);
-	api_reply_page(j->conn, 200, &page, html_policy);
+	reply_html(j->conn, 200, &page, html_policy);
 }
 
 static void preview_done(struct read_job *j)
@@ -50,17 +49,17 @@ static void preview_done(struct read_job *j)
 	const struct store_lookup *found = &j->lookup;
 	const struct link_record *link = &found->link;
 	if (found->result == ERR_NOT_FOUND) {
-		deny_no_key(j->worker, j->conn, &j->client, j->as_page);
+		deny_unknown_key(j->worker, j->conn, &j->client, j->as_html);
 	} else if (found->result == 0 && !links_is_open(j->worker->api->links, link, j->now_ms)) {
-		deny_no_link(j->conn, j->as_page);
+		deny_not_found(j->conn, j->as_html);
 	} else if (found->result < 0) {
 		problem_reply_store(j->conn, found->result);
 	} else if (link->is_private && j->found == ACCOUNT_STALE) {
-		auth_refuse_stale(j->conn, j->as_page);
+		caller_reply_stale(j->conn, j->as_html);
 	} else if (link->is_private && found->user == 0 && !j->sees_all) {
-		deny_closed(j->conn, LINK_SIGN_IN, link->key, j->as_page);
+		deny_verdict(j->conn, LINK_SIGN_IN, link->key, j->as_html);
 	} else if (link->is_private && !j->sees_all && found->user != link->owner && !found->permitted) {
-		deny_closed(j->conn, LINK_FORBIDDEN, link->key, j->as_page);
+		deny_verdict(j->conn, LINK_FORBIDDEN, link->key, j->as_html);
 	} else {
 		reply_preview(j, link);
 	}
@@ -72,23 +71,22 @@ void preview_submit(struct api_worker *w, struct http_conn *c, const struct http
 	if (!j)
 		return;
 	struct caller caller;
-	struct hold *hold;
-	j->found = auth_find(w, c, req, &caller, &hold);
-	if (j->found == ACCOUNT_UNREAD) {
-		if (hold)
-			hold_submit(hold);
+	struct parked_request *parked;
+	j->found = caller_find(w, c, req, &caller, &parked);
+	if (j->found == ACCOUNT_UNCACHED) {
+		if (parked)
+			parked_request_submit(parked);
 		return;
 	}
-	guess_address(w, c, req, &j->client);
-	j->as_page = problem_wants_page(req);
+	request_client_address(w, c, req, &j->client);
+	j->as_html = problem_prefers_html(req);
 	j->sees_all = caller_is_admin(&caller);
-	j->lookup.user = caller.rights & RIGHT_READ ? caller.user : 0; /* a key that may not read is nobody */
+	j->lookup.user = caller.rights & RIGHT_READ ? caller.user
+	                                            : 0; /* a key without RIGHT_READ counts as anonymous */
 	j->lookup.arena = http_conn_arena(c);
-	struct str kept = arena_str(j->lookup.arena, key);
-	if (!kept.ptr) {
-		problem_reply_store(c, ERR_NOMEM);
+	struct str copy = request_str(c, key);
+	if (!copy.ptr)
 		return;
-	}
-	j->lookup.ref = links_ref(w->api->links, kept);
+	j->lookup.ref = links_ref(w->api->links, copy);
 	read_job_submit(j);
 }

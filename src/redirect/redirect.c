@@ -1,10 +1,10 @@
 /*
- * The redirect. A hit in the cache is answered here and now: one hash, one walk, one copy; no allocation, no
- * lock, no system call. Everything else goes to the readers' pool, where identical keys share one lookup.
+ * The redirect. A cache hit is answered at once: one hash, one walk, one copy; no allocation, no lock, no
+ * system call. Everything else goes to the readers' pool, where identical keys share one lookup.
  *
- * Each answer is captured (handler/capture.h) before it is queued: redirects as visits of their link, 404s
- * and late visitors as orphans. The answer of a link with a click limit takes one from its gate and waits for
- * its record; see link/click_limit.h.
+ * Each response is logged (handler/capture.h) before it is queued: redirects as visits of their link, 404s
+ * and visits after the end of a link as orphans. A redirect of a link with a click limit takes one click from
+ * the limit and waits until it is logged; see link/click_limit.h.
  */
 #include "redirect/redirect.h"
 
@@ -17,9 +17,9 @@
 #include "redirect/denials.h"
 #include "redirect/refresh.h"
 
-int api_render_redirect(const struct link_record *link, struct buf *out, uint16_t *ret_date_at)
+int redirect_render(const struct link_record *link, struct buf *out, uint16_t *ret_date_at)
 {
-	const struct http_field fields[] = {{STR("Location"), link->url}, never_kept};
+	const struct http_field fields[] = {{STR("Location"), link->url}, no_store};
 	const struct http_response r = {
 	    .status = link->redirect_status,
 	    .fields = fields,
@@ -32,21 +32,21 @@ int api_render_redirect(const struct link_record *link, struct buf *out, uint16_
 	return e == ERR_INVALID ? ERR_CORRUPT : e;
 }
 
-/* Where a link leads, from the cache or from a lookup. */
-struct target {
+/* What to serve for a key, from the cache or from a lookup. */
+struct redirect_target {
 	uint64_t link;
 	struct str key;
 	struct budget *budget;
 	struct click_limit *limit;
 	uint64_t max_clicks;
-	bool late;
+	bool late; /* the link has ended and leads to its expired_url */
 	struct str response;
 	uint16_t date_at;
 };
 
-static struct target target_of(const struct cache_entry *e)
+static struct redirect_target target_of(const struct cache_entry *e)
 {
-	return (struct target){
+	return (struct redirect_target){
 	    .link = e->link,
 	    .key = str_n(e->data, e->key_len),
 	    .budget = e->budget,
@@ -58,15 +58,6 @@ static struct target target_of(const struct cache_entry *e)
 	};
 }
 
-/* The owner's budget is used up. */
-static void refuse(struct api_worker *w, struct http_conn *c, const struct meter_reading *reading,
-                   bool as_page)
-{
-	metric_add(&w->metrics->limited, 1);
-	ratelimit_refuse(c, reading, as_page,
-	                 "This link has been followed more often than its owner's limit allows.");
-}
-
 static void reply_redirect(struct api_worker *w, struct http_conn *c, struct str response, uint16_t date_at)
 {
 	const struct http_ready ready = {.len = (uint32_t)response.len, .date_at = date_at};
@@ -76,18 +67,18 @@ static void reply_redirect(struct api_worker *w, struct http_conn *c, struct str
 
 /* Limited links */
 
-struct limited_answer {
+struct limited_redirect {
 	struct capture_wait wait;
 	struct api_worker *worker;
 	struct click_limit *limit; /* pinned */
 	struct budget *budget;
-	struct meter_reading reading; /* what was taken of the budget */
+	struct meter_reading reading; /* of the budget, for a refund */
 	struct str response;
 	uint16_t date_at;
 };
 
-/* It did not happen: neither limit has it. */
-static void limited_undo(const struct target *t, const struct meter_reading *reading)
+/* Returns the click to both limits. */
+static void limited_undo(const struct redirect_target *t, const struct meter_reading *reading)
 {
 	click_limit_put_back(t->limit);
 	meter_refund(&t->budget->redirects, reading);
@@ -95,23 +86,23 @@ static void limited_undo(const struct target *t, const struct meter_reading *rea
 
 static void limited_done(struct capture_wait *wait, int err)
 {
-	struct limited_answer *a = container_of(wait, struct limited_answer, wait);
-	const struct target t = {.limit = a->limit, .budget = a->budget};
+	struct limited_redirect *a = container_of(wait, struct limited_redirect, wait);
+	const struct redirect_target t = {.limit = a->limit, .budget = a->budget};
 	if (err == 0) {
 		reply_redirect(a->worker, wait->conn, a->response, a->date_at);
 	} else {
-		if (err != ERR_UNCERTAIN) /* it may be on record, and then it has been counted */
+		if (err != ERR_UNCERTAIN) /* otherwise it may be logged, and so counted */
 			limited_undo(&t, &a->reading);
-		problem_reply_log(wait->conn, err);
+		problem_reply_event_log(wait->conn, err);
 	}
 	click_limit_unpin(t.limit);
 }
 
-/* One click has been taken from the gate, and one redirection from the budget. */
-static void limited_submit(struct api_worker *w, struct http_conn *c, const struct target *t,
+/* One click has been taken from the click limit, and one redirect from the budget. */
+static void limited_submit(struct api_worker *w, struct http_conn *c, const struct redirect_target *t,
                            const struct meter_reading *reading, struct capture_draft *draft)
 {
-	struct limited_answer *a = arena_zalloc(http_conn_arena(c), sizeof(*a));
+	struct limited_redirect *a = arena_zalloc(http_conn_arena(c), sizeof(*a));
 	int r = a ? capture_wait_begin(&w->capture, &a->wait) : ERR_NOMEM;
 	if (r == 0) {
 		a->response = arena_str(http_conn_arena(c), t->response);
@@ -121,7 +112,7 @@ static void limited_submit(struct api_worker *w, struct http_conn *c, const stru
 		r = ERR_LIMIT;
 	if (r < 0) {
 		limited_undo(t, reading);
-		problem_reply_log(c, r);
+		problem_reply_event_log(c, r);
 		return;
 	}
 	click_limit_pin(t->limit);
@@ -134,10 +125,11 @@ static void limited_submit(struct api_worker *w, struct http_conn *c, const stru
 	capture_wait_end(&w->capture, c, &a->wait);
 }
 
-/* Sends a visitor on. False: the link's clicks are used up or not counted, or other servers must be heard
- * first and it has not been waited for (readers_run does); nothing was said. */
-static bool send_on(struct api_worker *w, struct http_conn *c, const struct target *t,
-                    struct capture_draft *draft, bool as_page, bool has_waited)
+/* Redirects the visitor, or answers 429 if the owner's budget is used up. False, without an answer: the
+ * link's clicks are used up or not counted yet, or the use by other servers is not known yet and has not been
+ * waited for (readers_run does). */
+static bool serve(struct api_worker *w, struct http_conn *c, const struct redirect_target *t,
+                  struct capture_draft *draft, bool as_html, bool has_waited)
 {
 	struct meter_reading reading = {0};
 	if (UNLIKELY(t->limit) && !click_limit_take(t->limit, t->max_clicks))
@@ -148,7 +140,9 @@ static bool send_on(struct api_worker *w, struct http_conn *c, const struct targ
 			click_limit_put_back(t->limit);
 		if (reading.unsynced && !has_waited)
 			return false;
-		refuse(w, c, &reading, as_page);
+		metric_add(&w->metrics->limited, 1);
+		ratelimit_refuse(c, &reading, as_html,
+		                 "The owner of this link has used up their limit on redirects.");
 		return true;
 	}
 	if (UNLIKELY(t->limit)) {
@@ -171,22 +165,23 @@ static void resolve_again(struct read_job *j)
 {
 	j->done = resolve_done;
 	j->resolve.result = 0;
-	j->resolve.limit = NULL; /* its pin is the caller's to end */
+	j->resolve.limit = NULL; /* the caller unpins it */
 	j->epoch = cache_epoch(links_cache(j->worker->api->links), j->resolve.key);
 	j->job.share = STR_NULL;
 	read_job_submit(j);
 }
 
-static void counted(struct read_job *j)
+static void count_done(struct read_job *j)
 {
-	static const struct http_field soon[] = {{STR("Retry-After"), STR("1")}};
+	static const struct http_field retry = {STR("Retry-After"), STR("1")};
 	const struct problem p = {
-	    .status = 503, .code = "unavailable", .fields = soon, .field_count = 1, .as_page = j->as_page};
+	    .status = 503, .code = "unavailable", .fields = &retry, .field_count = 1, .as_html = j->as_html};
 	click_limit_unpin(j->resolve.limit);
 	if (j->resolve.result < 0)
-		problem_reply(j->conn, &p,
-		              "The clicks of this link are limited, and cannot be counted at the moment. Try "
-		              "again.");
+		problem_reply_with(
+		    j->conn, &p,
+		    "This link has a click limit, and its clicks cannot be counted now. Try again in a "
+		    "second.");
 	else
 		resolve_again(j);
 }
@@ -194,22 +189,23 @@ static void counted(struct read_job *j)
 static void resolve_failed(struct read_job *j)
 {
 	struct link_resolve *found = &j->resolve;
-	const struct cache_entry *e = found->see_other ? NULL
-	                                               : refresh_rescue(j->worker, found->key, found->result);
+	const struct cache_entry *e = found->see_other
+	                                  ? NULL
+	                                  : refresh_stale_if_error(j->worker, found->key, found->result);
 	if (e) {
-		const struct target t = target_of(e);
-		send_on(j->worker, j->conn, &t, &j->draft, j->as_page, true);
+		const struct redirect_target t = target_of(e);
+		serve(j->worker, j->conn, &t, &j->draft, j->as_html, true);
 	} else {
 		problem_reply_store(j->conn, found->result);
 	}
 }
 
-/* The reply ends what `j` lies in. */
+/* The reply releases the arena of `j`. */
 static void resolve_answer(struct read_job *j)
 {
 	struct link_resolve *found = &j->resolve;
 	struct api_worker *w = j->worker;
-	/* The link has changed since it was asked for. A limit that it got meanwhile holds already. */
+	/* The link has changed since the lookup. A new limit must apply already. */
 	if (cache_epoch(links_cache(w->api->links), found->key) != j->epoch) {
 		resolve_again(j);
 		return;
@@ -217,28 +213,28 @@ static void resolve_answer(struct read_job *j)
 	if (found->result == ERR_NOT_FOUND) {
 		capture_orphan(&w->capture, &j->draft, found->key);
 		if (found->link != 0)
-			deny_no_link(j->conn, j->as_page);
+			deny_not_found(j->conn, j->as_html);
 		else
-			deny_no_key(w, j->conn, &j->client, j->as_page);
+			deny_unknown_key(w, j->conn, &j->client, j->as_html);
 		return;
 	}
 	if (found->result < 0) {
 		resolve_failed(j);
 		return;
 	}
-	if (found->verdict == LINK_SIGN_IN && j->found == ACCOUNT_UNREAD) {
-		hold_submit(j->hold); /* now it matters who they are */
+	if (found->verdict == LINK_SIGN_IN && j->found == ACCOUNT_UNCACHED) {
+		parked_request_submit(j->parked); /* only now the caller matters */
 		return;
 	}
 	if (found->verdict == LINK_SIGN_IN && j->found == ACCOUNT_STALE) {
-		auth_refuse_stale(j->conn, j->as_page);
+		caller_reply_stale(j->conn, j->as_html);
 		return;
 	}
 	if (found->verdict != LINK_OPEN && found->verdict != LINK_LATE) {
-		deny_closed(j->conn, found->verdict, found->key, j->as_page);
+		deny_verdict(j->conn, found->verdict, found->key, j->as_html);
 		return;
 	}
-	const struct target t = {
+	const struct redirect_target t = {
 	    .link = found->link,
 	    .key = found->key,
 	    .budget = found->budget,
@@ -248,8 +244,8 @@ static void resolve_answer(struct read_job *j)
 	    .response = found->response,
 	    .date_at = found->response_date_at,
 	};
-	if (!send_on(w, j->conn, &t, &j->draft, j->as_page, true))
-		resolve_again(j); /* its last click has just gone: now it is ended */
+	if (!serve(w, j->conn, &t, &j->draft, j->as_html, true))
+		resolve_again(j); /* another visitor took the last click: the link has ended */
 }
 
 static void resolve_done(struct read_job *j)
@@ -257,7 +253,7 @@ static void resolve_done(struct read_job *j)
 	struct click_limit *limit = j->resolve.limit;
 	bool uncounted = j->resolve.result == 0 && j->resolve.verdict == LINK_UNCOUNTED;
 	if (uncounted) {
-		count_submit(j, counted); /* which keeps the pin */
+		click_count_submit(j, count_done); /* it takes over the pin */
 		return;
 	}
 	resolve_answer(j);
@@ -271,21 +267,21 @@ struct read_job *redirect_job_new(struct api_worker *w, struct http_conn *c, con
 	if (!j)
 		return NULL;
 	struct arena *arena = http_conn_arena(c);
-	j->as_page = problem_wants_page(req);
+	j->as_html = problem_prefers_html(req);
 	j->resolve.arena = arena;
 	j->resolve.key = arena_str(arena, key);
-	guess_address(w, c, req, &j->client);
+	request_client_address(w, c, req, &j->client);
 	capture_read(&w->capture, c, req, &j->draft);
-	if (!j->resolve.key.ptr || !capture_keep(&j->draft, arena)) {
+	if (!j->resolve.key.ptr || !capture_draft_copy(&j->draft, arena)) {
 		problem_reply_store(c, ERR_NOMEM);
 		return NULL;
 	}
 	struct caller caller;
-	j->found = auth_find(w, c, req, &caller, &j->hold);
-	if (j->found == ACCOUNT_UNREAD && !j->hold)
+	j->found = caller_find(w, c, req, &caller, &j->parked);
+	if (j->found == ACCOUNT_UNCACHED && !j->parked)
 		return NULL;
 	j->resolve.user = caller.rights & RIGHT_READ ? caller.user
-	                                             : 0; /* a key that may not read is nobody */
+	                                             : 0; /* a key without RIGHT_READ counts as anonymous */
 	j->resolve.sees_all = caller_is_admin(&caller);
 	return j;
 }
@@ -307,31 +303,31 @@ bool redirect_from_cache(struct api_worker *w, struct http_conn *c, const struct
 	struct links *links = w->api->links;
 	char folded[KEY_BYTES_MAX];
 	struct str key = key_fold(links_cipher(links), str_n(req->path.ptr + 1, req->path.len - 1), folded);
-	/* No need to see whether this looks like a key: nothing else is ever in the cache. */
+	/* The path need not be validated: only keys are in the cache. */
 	struct cache_entry *e = cache_find(links_cache(links), key);
 	if (!e)
 		return false;
 	if (UNLIKELY(e->expires_ms != 0 && e->expires_ms <= loop_real_ms(http_conn_loop(c))))
-		return false; /* the store decides, and removes it if it is over */
+		return false; /* a lookup decides, and removes an expired link */
 	if (UNLIKELY(atomic_load_explicit(&e->due_ms, memory_order_relaxed) <=
 	             loop_mono_ms(http_conn_loop(c))) &&
-	    !refresh_may_serve(w, e))
+	    !refresh_stale_while_revalidate(w, e))
 		return false;
-	if (!guess_may_look(w, c, req))
+	if (!guess_may_look_up(w, c, req))
 		return true;
 	struct capture_draft draft;
 	capture_read(&w->capture, c, req, &draft);
 	if (UNLIKELY(e->response_len == 0)) {
 		metric_add(&w->metrics->cache_negative, 1);
 		capture_orphan(&w->capture, &draft, key);
-		deny_no_link(c, problem_wants_page(req));
+		deny_not_found(c, problem_prefers_html(req));
 		return true;
 	}
-	const struct target t = target_of(e);
-	bool as_page = UNLIKELY(atomic_load_explicit(&e->budget->redirects.max, memory_order_relaxed) != 0) &&
-	               problem_wants_page(req);
-	if (!send_on(w, c, &t, &draft, as_page, false))
-		return false; /* used up: the store knows where the late go */
+	const struct redirect_target t = target_of(e);
+	bool as_html = UNLIKELY(atomic_load_explicit(&e->budget->redirects.max, memory_order_relaxed) != 0) &&
+	               problem_prefers_html(req);
+	if (!serve(w, c, &t, &draft, as_html, false))
+		return false; /* used up: the store has the expired_url */
 	metric_add(&w->metrics->cache_hits, 1);
 	return true;
 }
@@ -364,7 +360,7 @@ void redirect_handle(struct api_worker *w, struct http_conn *c, const struct htt
 {
 	char text[REDIRECT_KEY_BYTES];
 	bool preview;
-	if (!guess_may_look(w, c, req))
+	if (!guess_may_look_up(w, c, req))
 		return;
 	struct str key = redirect_key(w, req->path, text, &preview);
 	if (!key.ptr) {
@@ -372,8 +368,8 @@ void redirect_handle(struct api_worker *w, struct http_conn *c, const struct htt
 		struct net_addr client;
 		capture_read(&w->capture, c, req, &draft);
 		capture_orphan(&w->capture, &draft, str_n(req->path.ptr + 1, req->path.len - 1));
-		guess_address(w, c, req, &client);
-		deny_no_key(w, c, &client, problem_wants_page(req));
+		request_client_address(w, c, req, &client);
+		deny_unknown_key(w, c, &client, problem_prefers_html(req));
 		return;
 	}
 	if (preview) {

@@ -1,18 +1,17 @@
 /*
- * Cached links that are due to be read again (link/cache.h: Age), because others write to the store too.
+ * Cached links that are due for another read (link/cache.h: Age), because other servers write to the store.
  *
- * Whoever follows one is answered at once with what is there, while one job reads it again beside the
- * requests. An entry that nobody has asked for during a further life is asked for first. When the store does
- * not answer, what the cache has is served on, until the link's own end, and tried again a second later: a
- * store that is away ends no link that is in use. None of this holds for "no such link", nor for links with a
- * click limit: those are always asked for first.
+ * Stale while revalidate: a visitor is served at once from the cache, while one job reads the link again. An
+ * entry without a visitor for a further life is read first. Stale if error: while the store fails, the entry
+ * is served until the link expires, with a new attempt every second. So a store that is down ends no link in
+ * use. Neither applies to unknown keys or to links with a click limit: those are always read first.
  */
 #pragma once
 
 #include "handler/api.h"
 
-/* The entry is due. True: it may be served; its next reading is under way. Loop threads. */
-bool refresh_may_serve(struct api_worker *w, struct cache_entry *e);
+/* The entry is due. True: serve it; its next read is under way. Loop threads. */
+bool refresh_stale_while_revalidate(struct api_worker *w, struct cache_entry *e);
 
-/* The store has failed with `err` to say where the key leads: an entry to be served all the same, or NULL. */
-struct cache_entry *refresh_rescue(struct api_worker *w, struct str key, int err);
+/* The store failed with `err`: an entry to serve nevertheless, or NULL. Loop threads. */
+struct cache_entry *refresh_stale_if_error(struct api_worker *w, struct str key, int err);

@@ -1,7 +1,7 @@
 /*
- * POST /{key}: the password of a link, from the form that the link shows or as JSON. It is looked at on the
- * password thread, by which time somebody must be allowed to follow the link in all other ways. When it is
- * right, the redirect goes on as usual, with 303: a browser must not post the password to the target.
+ * POST /{key}: the password of a link, from the form of its page or as JSON. The hasher checks it, after all
+ * other conditions of the link. If it is right, the redirect continues as usual, but with 303: a browser must
+ * not post the password to the target.
  */
 
 #include "auth/passwords.h"
@@ -18,99 +18,90 @@
 enum { UNLOCK_BODY_BYTES_MAX = 16 * 1024 };
 
 struct unlock_job {
-	struct ask_job ask;
+	struct query_job base;
 	struct read_job *redirect;
 	struct str password; /* as given */
-	struct guess_attempts tries;
+	struct guess_attempts attempts;
 	struct store_lookup lookup;
 	enum link_verdict verdict; /* LINK_OPEN: the password is right */
 };
 
-static bool may_try(const struct unlock_job *j, const struct link_record *link)
+static void unlock_run(struct query_job *base)
 {
-	const struct link_resolve *r = &j->redirect->resolve;
-	return !link->is_private || r->sees_all ||
-	       (r->user != 0 && (r->user == link->owner || j->lookup.permitted));
-}
-
-static void unlock_run(struct ask_job *ask)
-{
-	struct unlock_job *j = container_of(ask, struct unlock_job, ask);
+	struct unlock_job *j = container_of(base, struct unlock_job, base);
 	const struct link_record *link = &j->lookup.link;
-	int r = links_get(ask->worker->api->links, &j->lookup, 1, api_pool_metrics());
-	ask->result = r < 0 ? r : j->lookup.result;
+	base->result = link_read(base->worker->api, &j->lookup, 0);
 	j->verdict = LINK_LOCKED;
-	if (ask->result < 0)
+	if (base->result < 0)
 		return;
-	bool open = links_is_open(ask->worker->api->links, link, ask->now_ms);
-	bool late = !open && link->enabled && link->not_before_ms <= ask->now_ms && link->expired_url.ptr;
+	bool open = links_is_open(base->worker->api->links, link, base->now_ms);
+	bool late = !open && link->enabled && link->not_before_ms <= base->now_ms && link->expired_url.ptr;
 	if (!open && !late) {
-		ask->result = ERR_NOT_FOUND;
+		base->result = ERR_NOT_FOUND;
 		return;
 	}
-	if (!may_try(j, link)) {
-		j->verdict = j->redirect->resolve.user != 0 ? LINK_FORBIDDEN : LINK_SIGN_IN;
+	const struct link_resolve *who = &j->redirect->resolve;
+	if (link->is_private && !who->sees_all &&
+	    (who->user == 0 || (who->user != link->owner && !j->lookup.permitted))) {
+		j->verdict = who->user != 0 ? LINK_FORBIDDEN : LINK_SIGN_IN;
 		return;
 	}
 	if (late) {
-		j->verdict = LINK_LATE; /* as for GET, and without a password */
+		j->verdict = LINK_LATE; /* as for GET, without a password */
 		return;
 	}
 	if (!link->password.ptr) {
 		j->verdict = LINK_OPEN;
 		return;
 	}
-	r = password_verify(link->password, j->password);
+	int r = password_verify(link->password, j->password);
 	if (r == 0)
 		j->verdict = LINK_OPEN;
 	else if (r != ERR_INVALID)
-		ask->result = r;
+		base->result = r;
 }
 
-static void reply_not_locked(struct http_conn *c)
+static void unlock_done(struct query_job *base)
 {
-	static const struct http_field allow[] = {{STR("Allow"), STR("GET, HEAD")}};
-	static const struct problem p = {
-	    .status = 405, .code = "method-not-allowed", .fields = allow, .field_count = 1};
-	problem_reply(c, &p, "This link asks for no password; follow it with GET.");
-}
-
-static void unlock_done(struct ask_job *ask)
-{
-	struct unlock_job *j = container_of(ask, struct unlock_job, ask);
+	struct unlock_job *j = container_of(base, struct unlock_job, base);
 	struct read_job *redirect = j->redirect;
-	if (ask->result < 0 && ask->result != ERR_NOT_FOUND) /* what could not be looked at is no try */
-		guess_refund(ask->worker, ask->conn, &j->tries);
-	if (ask->result == ERR_NOT_FOUND) {
-		if (j->lookup.result == 0) /* it is there, but not open */
-			deny_no_link(ask->conn, redirect->as_page);
+	static const struct http_field allow = {STR("Allow"), STR("GET, HEAD")};
+	static const struct problem not_allowed = {
+	    .status = 405, .code = "method-not-allowed", .fields = &allow, .field_count = 1};
+	if (base->result < 0 && base->result != ERR_NOT_FOUND) /* not checked */
+		guess_refund(base->worker, base->conn, &j->attempts);
+	if (base->result == ERR_NOT_FOUND) {
+		if (j->lookup.result == 0) /* it exists, but is not open */
+			deny_not_found(base->conn, redirect->as_html);
 		else
-			deny_no_key(ask->worker, ask->conn, &redirect->client, redirect->as_page);
-	} else if (ask->result < 0) {
-		problem_reply_store(ask->conn, ask->result);
+			deny_unknown_key(base->worker, base->conn, &redirect->client, redirect->as_html);
+	} else if (base->result < 0) {
+		problem_reply_store(base->conn, base->result);
 	} else if (j->verdict == LINK_LOCKED) {
-		deny_wrong_password(ask->conn, redirect->as_page);
+		deny_wrong_password(base->conn, redirect->as_html);
 	} else if (j->verdict == LINK_LATE) {
 		redirect->resolve.see_other = true;
 		redirect_job_submit(redirect);
-	} else if (j->verdict == LINK_SIGN_IN && redirect->found == ACCOUNT_UNREAD) {
-		guess_refund(ask->worker, ask->conn, &j->tries); /* it is looked at when they are known */
-		hold_submit(redirect->hold);
+	} else if (j->verdict == LINK_SIGN_IN && redirect->found == ACCOUNT_UNCACHED) {
+		guess_refund(base->worker, base->conn,
+		             &j->attempts); /* checked later, when the caller is known */
+		parked_request_submit(redirect->parked);
 	} else if (j->verdict == LINK_SIGN_IN && redirect->found == ACCOUNT_STALE) {
-		auth_refuse_stale(ask->conn, redirect->as_page);
+		caller_reply_stale(base->conn, redirect->as_html);
 	} else if (j->verdict != LINK_OPEN) {
-		deny_closed(ask->conn, j->verdict, redirect->resolve.key, redirect->as_page);
+		deny_verdict(base->conn, j->verdict, redirect->resolve.key, redirect->as_html);
 	} else if (!j->lookup.link.password.ptr) {
-		reply_not_locked(ask->conn);
+		problem_reply_with(base->conn, &not_allowed,
+		                   "This link has no password; follow it with GET.");
 	} else {
-		guess_refund(ask->worker, ask->conn, &j->tries);
+		guess_refund(base->worker, base->conn, &j->attempts);
 		redirect->resolve.unlocked = j->lookup.link.password;
 		redirect->resolve.see_other = true;
 		redirect_job_submit(redirect);
 	}
 }
 
-/* STR_NULL when it was wrong: then that has been said. */
+/* STR_NULL: the request has been answered. */
 static struct str read_password(struct http_conn *c, const struct http_request *req)
 {
 	struct str password = STR_NULL;
@@ -118,19 +109,19 @@ static struct str read_password(struct http_conn *c, const struct http_request *
 	    {"password", FIELD_STRING, &password, .required = true, .bytes_max = PASSWORD_BYTES_MAX}};
 	struct err e;
 	if (req->body.len > UNLOCK_BODY_BYTES_MAX) {
-		problem_say(c, 413, "body-too-large", "A password's form has at most %d bytes.",
-		            UNLOCK_BODY_BYTES_MAX);
+		problem_reply(c, 413, "body-too-large", "The body has %zu bytes; it may have at most %d.",
+		              req->body.len, UNLOCK_BODY_BYTES_MAX);
 		return STR_NULL;
 	}
 	if (http_is_form(req)) {
 		password = http_form_field(req->body, STR("password"), http_conn_arena(c));
 		if (!password.ptr || password.len > PASSWORD_BYTES_MAX)
-			deny_wrong_password(c, problem_wants_page(req));
+			deny_wrong_password(c, problem_prefers_html(req));
 		return password.len > PASSWORD_BYTES_MAX ? STR_NULL : password;
 	}
 	int r = input_read(req->body, fields, ARRAY_LEN(fields), http_conn_arena(c), &e);
 	if (r < 0) {
-		api_reply_failed(c, r, "invalid-body", &e);
+		reply_failed(c, r, "invalid-body", &e);
 		return STR_NULL;
 	}
 	return password;
@@ -142,28 +133,28 @@ void unlock_handle(struct api_worker *w, struct http_conn *c, const struct http_
 	bool preview;
 	struct str key = redirect_key(w, req->path, text, &preview);
 	struct net_addr client;
-	if (!guess_may_look(w, c, req))
+	if (!guess_may_look_up(w, c, req))
 		return;
 	if (!key.ptr || preview) {
-		guess_address(w, c, req, &client);
-		deny_no_key(w, c, &client, problem_wants_page(req));
+		request_client_address(w, c, req, &client);
+		deny_unknown_key(w, c, &client, problem_prefers_html(req));
 		return;
 	}
 	struct str password = read_password(c, req);
-	struct unlock_job *j = password.ptr ? ask_job_new(w, c, sizeof(*j), unlock_run, unlock_done) : NULL;
+	struct unlock_job *j = password.ptr ? query_job_new(w, c, sizeof(*j), unlock_run, unlock_done) : NULL;
 	if (!j)
 		return;
-	if (!guess_password(w, c, req, key, &j->tries))
+	if (!guess_link_password(w, c, req, key, &j->attempts))
 		return;
 	j->password = password;
 	j->redirect = redirect_job_new(w, c, req, key);
 	if (!j->redirect) {
-		guess_refund(w, c, &j->tries);
+		guess_refund(w, c, &j->attempts);
 		return;
 	}
 	j->lookup.ref = links_ref(w->api->links, j->redirect->resolve.key);
 	j->lookup.user = j->redirect->resolve.user;
-	j->lookup.arena = j->ask.arena;
-	if (!ask_job_submit_hash(&j->ask, HASH_UNLOCK))
-		guess_refund(w, c, &j->tries);
+	j->lookup.arena = j->base.arena;
+	if (!query_job_submit_hash(&j->base, HASH_UNLOCK))
+		guess_refund(w, c, &j->attempts);
 }

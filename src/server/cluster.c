@@ -17,7 +17,7 @@ static void notified(void *ctx, struct str topic)
 	struct cluster *c = ctx;
 	struct accounts *accounts = atomic_load_explicit(&c->accounts, memory_order_acquire);
 	if (accounts && str_eq(topic, API_TOPIC_ACCOUNTS))
-		accounts_wake(accounts);
+		accounts_watch_wake(accounts);
 	if (str_eq(topic, API_TOPIC_OWNERS))
 		atomic_fetch_add(c->owner_changes, 1);
 }
@@ -30,7 +30,7 @@ static void lost(void *ctx)
 	if (links)
 		links_feed_lost(links);
 	if (accounts)
-		accounts_wake(accounts);
+		accounts_watch_wake(accounts);
 	atomic_fetch_add(c->owner_changes, 1);
 }
 
@@ -60,7 +60,7 @@ int cluster_join(struct cluster *c, struct links *links, struct accounts *accoun
                  bool is_private, struct err *e)
 {
 	bool watches = store->is_shared && !is_private;
-	int r = watches ? accounts_watch(accounts, e) : 0;
+	int r = watches ? accounts_watch_start(accounts, e) : 0;
 	if (r == 0 && c->quota_sync)
 		r = quota_sync_start(c->quota_sync, e);
 	/* release: pairs with the acquires above */
@@ -68,7 +68,7 @@ int cluster_join(struct cluster *c, struct links *links, struct accounts *accoun
 	if (r < 0 || !watches)
 		return r;
 	atomic_store_explicit(&c->accounts, accounts, memory_order_release);
-	accounts_wake(accounts); /* what was told between the reading of the accounts and now is not known */
+	accounts_watch_wake(accounts); /* changes since the accounts were read may have been missed */
 	return 0;
 }
 

@@ -104,7 +104,7 @@ static void uses_flush(struct housekeeper *h)
 	size_t n, at = 0;
 	do {
 		memset(writes, 0, sizeof(writes));
-		n = accounts_uses(h->api->accounts, &at, writes, USES_MAX);
+		n = accounts_take_key_uses(h->api->accounts, &at, writes, USES_MAX);
 		int r = n > 0 ? registry_apply(h->api->store->registry, writes, n) : 0;
 		if (r < 0) {
 			log_warn("cmd", "the last uses of API keys could not be written (%s)", err_name(r));

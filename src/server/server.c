@@ -1,10 +1,11 @@
 #include "server/server.h"
 
+#include "api/health_checks.h"
 #include "api/live.h"
 #include "api/routes.h"
-#include "handler/checks.h"
 #include "link/follow.h"
 #include "os/clock.h"
+#include "redirect/redirect.h"
 #include "server/backends.h"
 #include "server/day_salt.h"
 
@@ -121,7 +122,7 @@ static int open_domain(struct server *s, struct err *e)
 	    .source = s->cluster.source,
 	    .settings = s->settings.links,
 	    .id_block = s->is_private ? ID_BLOCK_PRIVATE : ID_BLOCK,
-	    .render = api_render_redirect,
+	    .render = redirect_render,
 	};
 	randombytes_buf(&config.cache_seed, sizeof(config.cache_seed));
 	r = links_new(&config, &s->links, e);
@@ -171,7 +172,7 @@ static int reconcile_carry(struct server *s, struct err *e)
 	if (r < 0)
 		return r;
 	struct event_counts backlog = event_log_backlog(s->event_log);
-	struct capture_counts *before = &s->api.counts_before;
+	struct capture_counts *before = &s->api.previous_counts;
 	before->counts = (struct event_counts){
 	    .clicks = read.clicks + backlog.clicks,
 	    .orphans = read.orphans + backlog.orphans,
@@ -184,7 +185,7 @@ static int reconcile_carry(struct server *s, struct err *e)
 }
 
 /* Its own log stays empty. */
-static bool only_queries(const struct server *s)
+static bool is_stats_role(const struct server *s)
 {
 	return s->settings.serve.role == ROLE_STATS;
 }
@@ -192,7 +193,7 @@ static bool only_queries(const struct server *s)
 /* Before anything is made. */
 static int check_role(const struct server *s, struct err *e)
 {
-	if (!only_queries(s) || !backend_sink_is_file(s->settings.serve.sink_url))
+	if (!is_stats_role(s) || !backend_sink_is_file(s->settings.serve.sink_url))
 		return 0;
 	return err_set(e, ERR_INVALID,
 	               "serve.role = stats needs a sink that others fill; set sink.url to "
@@ -202,7 +203,7 @@ static int check_role(const struct server *s, struct err *e)
 /* Where no trace of addresses is to be kept, the salt does not leave this process. */
 static bool shares_salts(const struct server *s)
 {
-	return s->settings.events.address != ADDRESS_NONE && !s->is_private && !only_queries(s);
+	return s->settings.events.address != ADDRESS_NONE && !s->is_private && !is_stats_role(s);
 }
 
 static int open_events(struct server *s, struct err *e)
@@ -273,7 +274,7 @@ static int start_pools(struct server *s, struct err *e)
 	s->api.sink = s->pipeline.sink;
 	s->api.counters = s->pipeline.counters;
 	s->api.forwards = s->settings.queue.url[0] != '\0';
-	s->api.only_queries = only_queries(s);
+	s->api.is_stats_role = is_stats_role(s);
 	s->api.event_log = s->event_log;
 	s->api.live = s->live;
 	s->api.impressions_ms = s->settings.sink.impressions_ms;
@@ -305,7 +306,7 @@ static int start_pools(struct server *s, struct err *e)
 	    {&api->checker, {"checker", 1, 1, ASK_QUEUE_MAX, &api_query_ops, api}},
 	    {&api->hasher, {"hasher", 1, 1, HASH_QUEUE_MAX, &api_query_ops, api}},
 	    {&api->sweeper, {"sweep-asked", 1, 1, ASK_QUEUE_MAX, &api_query_ops, api}},
-	    {&api->counter, {"counter", 1, READ_BATCH_MAX, QUEUE_MAX, &api_counter_ops, api}},
+	    {&api->click_counter, {"counter", 1, READ_BATCH_MAX, QUEUE_MAX, &click_counter_ops, api}},
 	    /* In batches of one: a slow question must not hold up the one behind it. */
 	    {&api->query_pool, {"asker", QUERY_THREADS, 1, ASK_QUEUE_MAX, &api_query_ops, api}},
 	};
@@ -314,7 +315,7 @@ static int start_pools(struct server *s, struct err *e)
 		r = offload_new(&pools[i].config, pools[i].pool, e);
 	if (r == 0)
 		r = writers_start(s, e);
-	return r < 0 ? r : api_checks_start(api, e);
+	return r < 0 ? r : readyz_init(api, e);
 }
 
 /* How many connections a worker may hold so that even all of them leave descriptors for the files: or a flood
@@ -372,13 +373,13 @@ static int start_workers(struct server *s, struct err *e)
 	int r = 0;
 	for (unsigned i = 0; r == 0 && i < s->worker_count; i++)
 		r = worker_new(s, i, &http, e);
-	if (r == 0 && !only_queries(s))
+	if (r == 0 && !is_stats_role(s))
 		r = start_events(s, e);
 	for (unsigned i = 0; r == 0 && i < s->worker_count; i++) {
 		const struct http_handler handler = api_handler(s->api_workers[i]);
 		r = listener_start(s->listeners[i], &handler, e);
 	}
-	if (r == 0 && !s->is_private && !only_queries(s))
+	if (r == 0 && !s->is_private && !is_stats_role(s))
 		r = housekeeper_start(&s->api, &s->settings.housekeeper, shares_salts(s) ? s->salts : NULL,
 		                      &s->housekeeper, e);
 	return r;
@@ -446,10 +447,10 @@ void server_stop(struct server *s)
 	offload_free(s->api.account_writer);
 	offload_free(s->api.query_pool);
 	offload_free(s->api.checker);
-	checks_free(s->api.checks);
+	health_checks_free(s->api.health_checks);
 	offload_free(s->api.hasher);
 	offload_free(s->api.sweeper);
-	offload_free(s->api.counter);
+	offload_free(s->api.click_counter);
 	pipeline_stop(&s->pipeline);
 	event_log_close(s->event_log);
 	for (unsigned i = 0; i < s->worker_count; i++) {

@@ -52,7 +52,7 @@ def test_credentials_get_503_after_the_time(server, postgres, how):
     assert time.monotonic() - began > STALE_SECONDS - 1.5
     for ask in asks:
         answer = ask()
-        assert_problem(answer, 503, "still in force")
+        assert_problem(answer, 503, "still valid")
         assert int(answer.headers["Retry-After"]) > 0
     assert server.client("ck_unknown").get("/api/v1/reconcile").status_code == 503, "nor whether a key is unknown"
     assert server.get("/api/v1/reconcile", key=None).status_code == 401, "nobody is nobody"

@@ -48,7 +48,7 @@ def test_it_takes_nothing(pair):
                 lambda: answers.post("/api/v1/links", json={"original_url": "https://example.com/"}),
                 lambda: answers.delete(f"/api/v1/links/{key}"), lambda: answers.get("/api/v1/live"),
                 lambda: answers.get("/api/v1/reconcile")):
-        assert_problem(ask(), 421, "only answers questions")
+        assert_problem(ask(), 421, "only answers queries")
     assert way.server.link(key)
     way.server.target(key)
     until(lambda: link_stats(answers, key)["clicks"] == 1, "the click of the other server is counted, and no other")

@@ -283,7 +283,7 @@ def test_a_look_costs_nothing_and_tells_nothing(counting):
     key = limited(counting, 1)
     for _ in range(5):
         look = counting.get(f"/{key}+", key=None)
-        assert look.status_code == 200 and URL not in look.text and "limited" in look.text
+        assert look.status_code == 200 and URL not in look.text and "click limit" in look.text
     assert follow(counting, key, 2) == [302, 404]
 
 

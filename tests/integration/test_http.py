@@ -392,7 +392,7 @@ def test_bodies_that_do_not_end_do_not_fill_the_memory(serve, framing):
 # A proxy that nobody named
 
 def test_a_proxy_that_is_not_trusted_is_reported_once(serve):
-    hint = "limits count the proxy as one visitor; set serve.trusted_proxies"
+    hint = "limits count the proxy as one visitor; add it to serve.trusted_proxies"
     server = serve("--workers", "2")
     for number in range(3):
         assert server.connect().get(f"/missing-{number}").status == 404

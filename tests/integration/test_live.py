@@ -172,8 +172,8 @@ def test_one_user_has_so_many_watchers_on_a_worker_and_no_more(serve):
     plain = key_of(server, make_user(server, password=None))["key"]
     server.client(plain).create(alias="own")
     feeds = watch_all(server, key, 10) + watch_all(server, another, 6)
-    assert_full(server, key, b"You watch")
-    assert_full(server, another, b"You watch")
+    assert_full(server, key, b"You have 16 connections")
+    assert_full(server, another, b"You have 16 connections")
     for _ in range(16):
         assert watch_as(server, plain, "?key=own")[1].startswith(b"HTTP/1.1 200"), "others have room of their own"
     assert watch_as(server, plain, "?key=own")[1].startswith(b"HTTP/1.1 503")

@@ -136,8 +136,8 @@ def test_the_session_lasts_as_long_as_the_setting_says(serve):
     assert cookie_of(response)[1]["max-age"] == "2"
     assert moment(response.json()["expires_at"]) <= moment(soon(2000))
     assert still_let_in(person) or is_over(least)
-    until(lambda: not still_let_in(person), "the session is over")
-    assert_problem(person.post("/api/v1/links", json={"original_url": "https://example.com/"}), 401, "session is over")
+    until(lambda: not still_let_in(person), "the session has ended")
+    assert_problem(person.post("/api/v1/links", json={"original_url": "https://example.com/"}), 401, "session has ended")
 
 
 def test_no_file_and_no_log_holds_a_token_or_a_password(serve):

@@ -211,7 +211,7 @@ def test_limit_bounds_each_table(counting, key):
 
 
 BAD = {
-    "by=color": ("'by'", "not 'color'"), "by=": ("'by'",), "by=day,,os": ("'by'",), "bots=some": ("'bots'",),
+    "by=color": ("'by'", "unknown value 'color'"), "by=": ("'by'",), "by=day,,os": ("'by'",), "bots=some": ("'bots'",),
     "bots=": ("'bots'",), "limit=0": ("'limit'",), "limit=x": ("'limit'",), "limit=100000": ("'limit'",),
     "from=yesterday": ("'from'", "2026-01-02"), "to=32.13.2026": ("'to'",),
     "from=2026-02-01&to=2026-01-01": ("'from'", "earlier"),

@@ -85,7 +85,7 @@ static struct registry_write applied_elsewhere(struct registry_write w)
 static struct registry_write applied(struct registry_write w)
 {
 	w = applied_elsewhere(w);
-	accounts_changed(fx.accounts, &w);
+	accounts_update_cache(fx.accounts, &w);
 	return w;
 }
 
@@ -130,10 +130,10 @@ static struct account_time now(void)
 /* What a request that is held does: reads what is wanted, and asks again. */
 #define READ_UNTIL(find)                                                           \
 	({                                                                         \
-		struct account_want want;                                          \
+		struct account_ref want;                                           \
 		enum account_found found_;                                         \
-		while ((found_ = (find)) == ACCOUNT_UNREAD) {                      \
-			const struct account_want *const wants[] = {&want};        \
+		while ((found_ = (find)) == ACCOUNT_UNCACHED) {                    \
+			const struct account_ref *const wants[] = {&want};         \
 			assert_int_equal(accounts_read(fx.accounts, wants, 1), 0); \
 		}                                                                  \
 		found_;                                                            \
@@ -146,14 +146,14 @@ static bool finds(const char *text, struct caller *ret)
 
 static enum account_found in_force(const struct caller *c)
 {
-	return READ_UNTIL(accounts_in_force(fx.accounts, c, now(), &want));
+	return READ_UNTIL(accounts_recheck(fx.accounts, c, now(), &want));
 }
 
 static bool holds(const struct caller *c)
 {
 	bool by_store;
 	bool found = in_force(c) == ACCOUNT_FOUND;
-	assert_int_equal(accounts_check(fx.accounts, c, fx.now_ms, &by_store), 0);
+	assert_int_equal(accounts_recheck_stored(fx.accounts, c, fx.now_ms, &by_store), 0);
 	assert_int_equal(by_store, found); /* both ways to ask say the same */
 	return found;
 }
@@ -161,7 +161,7 @@ static bool holds(const struct caller *c)
 static struct account user_of(uint64_t id)
 {
 	struct account user = {0};
-	enum account_found found = READ_UNTIL(accounts_user(fx.accounts, id, now(), &user, &want));
+	enum account_found found = READ_UNTIL(accounts_find_user(fx.accounts, id, now(), &user, &want));
 	assert_int_equal(found, user.id ? ACCOUNT_FOUND : ACCOUNT_NONE);
 	return user;
 }
@@ -169,7 +169,8 @@ static struct account user_of(uint64_t id)
 static struct account user_named(struct str text)
 {
 	struct account user = {0};
-	enum account_found found = READ_UNTIL(accounts_user_named(fx.accounts, text, now(), &user, &want));
+	enum account_found found = READ_UNTIL(
+	    accounts_find_user_named(fx.accounts, text, now(), &user, &want));
 	return found == ACCOUNT_FOUND ? user : (struct account){0};
 }
 
@@ -188,19 +189,19 @@ TEST(what_was_read_is_kept_and_what_is_unknown_too)
 		assert_false(finds("none", &found));
 	assert_int_equal(fx.reads, 3);
 	struct account_time later = now(); /* that it is unknown is kept for a moment only */
-	struct account_want want;
+	struct account_ref want;
 	later.mono_ms += 20000;
-	assert_int_equal(accounts_find_key(fx.accounts, STR("none"), later, &found, &want), ACCOUNT_UNREAD);
+	assert_int_equal(accounts_find_key(fx.accounts, STR("none"), later, &found, &want), ACCOUNT_UNCACHED);
 	assert_int_equal(accounts_find_key(fx.accounts, STR("adas"), later, &found, &want), ACCOUNT_FOUND);
 }
 
 TEST(a_miss_says_what_to_read_and_reads_nothing)
 {
 	struct caller found;
-	struct account_want want;
+	struct account_ref want;
 	add("one", 0, all_rights);
 	fx.reads = 0;
-	assert_int_equal(accounts_find_key(fx.accounts, STR("one"), now(), &found, &want), ACCOUNT_UNREAD);
+	assert_int_equal(accounts_find_key(fx.accounts, STR("one"), now(), &found, &want), ACCOUNT_UNCACHED);
 	assert_int_equal(want.by, BY_DIGEST);
 	assert_int_equal(fx.reads, 0);
 	assert_false(accounts_is_unknown(fx.accounts, &want, clock_mono_ms()));
@@ -237,10 +238,10 @@ TEST(the_cache_is_bounded_and_what_was_evicted_is_read_again)
 TEST(a_read_that_began_before_a_change_is_not_kept)
 {
 	struct caller found;
-	struct account_want want;
+	struct account_ref want;
 	struct key_record key = add("one", 0, all_rights);
 	uint64_t before;
-	assert_int_equal(accounts_find_key(fx.accounts, STR("one"), now(), &found, &want), ACCOUNT_UNREAD);
+	assert_int_equal(accounts_find_key(fx.accounts, STR("one"), now(), &found, &want), ACCOUNT_UNCACHED);
 	before = accounts_epoch(fx.accounts, &want);
 	assert_true(finds("one", &found));
 	assert_int_equal(accounts_epoch(fx.accounts, &want), before); /* reading changes nothing */
@@ -274,7 +275,7 @@ TEST(a_revocation_that_is_not_sure_is_looked_up_again)
 	    (struct registry_write){.kind = REGISTRY_KEY_REVOKE, .key.id = key.id});
 	assert_true(finds("one", &found));
 	w = (struct registry_write){.kind = REGISTRY_KEY_REVOKE, .key.id = key.id, .result = ERR_UNCERTAIN};
-	accounts_changed(fx.accounts, &w);
+	accounts_update_cache(fx.accounts, &w);
 	assert_false(finds("one", &found));
 }
 
@@ -288,10 +289,10 @@ TEST(changes_elsewhere_are_known_when_the_feed_is_read)
 	applied_elsewhere(
 	    (struct registry_write){.kind = REGISTRY_USER_UPDATE, .user = ada, .user_fields = USER_ENABLED});
 	assert_true(finds("adas", &found)); /* nobody has said anything */
-	assert_int_equal(accounts_follow(fx.accounts), 0);
+	assert_int_equal(accounts_poll_feed(fx.accounts), 0);
 	assert_false(finds("adas", &found));
 	fx.reads = 0;
-	assert_int_equal(accounts_follow(fx.accounts), 0);
+	assert_int_equal(accounts_poll_feed(fx.accounts), 0);
 	assert_false(finds("adas", &found));
 	assert_int_equal(fx.reads, 0);
 }
@@ -300,26 +301,26 @@ TEST(without_word_of_changes_nothing_kept_counts_after_a_while)
 {
 	struct caller found, local;
 	struct account user;
-	struct account_want want;
+	struct account_ref want;
 	uint64_t ada = add_user("ada@example.com", ROLE_EDITOR).id;
 	add("adas", ada, all_rights);
 	accounts_set_local(fx.accounts, STR("local-token"));
 	assert_true(finds("adas", &found) && finds("local-token", &local));
 	fx.feed_result = ERR_UNAVAILABLE;
-	assert_int_equal(accounts_follow(fx.accounts), ERR_UNAVAILABLE);
+	assert_int_equal(accounts_poll_feed(fx.accounts), ERR_UNAVAILABLE);
 	assert_int_equal(in_force(&found), ACCOUNT_FOUND);
 	struct account_time late = now();
 	late.mono_ms += STALE_MS + 1;
 	assert_int_equal(accounts_find_key(fx.accounts, STR("adas"), late, &found, &want), ACCOUNT_STALE);
 	assert_int_equal(accounts_find_key(fx.accounts, STR("none"), late, &found, &want), ACCOUNT_STALE);
-	assert_int_equal(accounts_in_force(fx.accounts, &found, late, &want), ACCOUNT_STALE);
-	assert_int_equal(accounts_user(fx.accounts, ada, late, &user, &want), ACCOUNT_STALE);
-	assert_int_equal(accounts_user_named(fx.accounts, STR("ada@example.com"), late, &user, &want),
+	assert_int_equal(accounts_recheck(fx.accounts, &found, late, &want), ACCOUNT_STALE);
+	assert_int_equal(accounts_find_user(fx.accounts, ada, late, &user, &want), ACCOUNT_STALE);
+	assert_int_equal(accounts_find_user_named(fx.accounts, STR("ada@example.com"), late, &user, &want),
 	                 ACCOUNT_STALE);
 	assert_int_equal(accounts_find_key(fx.accounts, STR("local-token"), late, &local, &want),
 	                 ACCOUNT_FOUND);
 	fx.feed_result = 0;
-	assert_int_equal(accounts_follow(fx.accounts), 0);
+	assert_int_equal(accounts_poll_feed(fx.accounts), 0);
 	assert_true(finds("adas", &found));
 	late.mono_ms = clock_mono_ms() + STALE_MS - 1000;
 	assert_int_equal(accounts_find_key(fx.accounts, STR("adas"), late, &found, &want), ACCOUNT_FOUND);
@@ -328,13 +329,13 @@ TEST(without_word_of_changes_nothing_kept_counts_after_a_while)
 TEST(a_store_of_our_own_is_never_stale)
 {
 	struct caller found;
-	struct account_want want;
+	struct account_ref want;
 	accounts_free(fx.accounts);
 	fx.store->is_shared = false;
 	fx.accounts = accounts_open(CACHE_BYTES);
 	add("one", 0, all_rights);
 	assert_true(finds("one", &found));
-	assert_int_equal(accounts_follow(fx.accounts), 0);
+	assert_int_equal(accounts_poll_feed(fx.accounts), 0);
 	const struct account_time late = {fx.now_ms, INT64_MAX - 1};
 	assert_int_equal(accounts_find_key(fx.accounts, STR("one"), late, &found, &want), ACCOUNT_FOUND);
 }
@@ -456,7 +457,7 @@ TEST(reading_again_does_not_give_a_used_budget_back)
 	add("limited", 0, (struct key_record){.rights = RIGHTS_ALL, .creates_max = 1, .period_ms = 60000});
 	assert_true(finds("limited", &found));
 	assert_true(meter_take(&found.budget->creates, 1000, NULL));
-	assert_int_equal(accounts_follow(fx.accounts), 0);
+	assert_int_equal(accounts_poll_feed(fx.accounts), 0);
 	assert_true(finds("limited", &found));
 	assert_ptr_equal(found.budget, budgets_of(fx.budgets, found.key));
 	assert_false(meter_take(&found.budget->creates, 1000, NULL));
@@ -473,7 +474,7 @@ TEST(the_local_key_is_an_admins_and_in_no_store)
 	assert_int_equal(found.key, 0);
 	assert_non_null(found.budget);
 	assert_true(holds(&found));
-	assert_true(str_eq(account_name(&fx.arena, &(struct user_record){0}), STR("local")));
+	assert_true(str_eq(account_display_name(&fx.arena, &(struct user_record){0}), STR("local")));
 	kit_keys(fx.store, &fx.arena, &count);
 	assert_int_equal(count, 0);
 	assert_false(finds("local-toke", &found));
@@ -508,23 +509,23 @@ TEST(uses_are_told_once_and_no_more_often_than_each_second)
 	struct registry_write writes[4] = {0};
 	size_t at = 0;
 	int64_t first_ms = fx.now_ms;
-	assert_int_equal(accounts_uses(fx.accounts, &at, writes, 4), 0);
+	assert_int_equal(accounts_take_key_uses(fx.accounts, &at, writes, 4), 0);
 	assert_true(finds("two", &found));
 	fx.now_ms += 999;
 	assert_true(finds("two", &found));
 	assert_int_equal(accounts_key_used_ms(fx.accounts, two.id), first_ms);
 	assert_int_equal(accounts_key_used_ms(fx.accounts, one.id), 0);
 	at = 0;
-	assert_int_equal(accounts_uses(fx.accounts, &at, writes, 4), 1);
+	assert_int_equal(accounts_take_key_uses(fx.accounts, &at, writes, 4), 1);
 	assert_int_equal(writes[0].kind, REGISTRY_KEY_USED);
 	assert_int_equal(writes[0].key.id, two.id);
 	assert_int_equal(writes[0].key.used_ms, first_ms);
 	at = 0;
-	assert_int_equal(accounts_uses(fx.accounts, &at, writes, 4), 0);
+	assert_int_equal(accounts_take_key_uses(fx.accounts, &at, writes, 4), 0);
 	fx.now_ms++;
 	assert_true(finds("two", &found));
 	at = 0;
-	assert_int_equal(accounts_uses(fx.accounts, &at, writes, 4), 1);
+	assert_int_equal(accounts_take_key_uses(fx.accounts, &at, writes, 4), 1);
 	assert_int_equal(writes[0].key.used_ms, first_ms + 1000);
 }
 
@@ -539,9 +540,9 @@ TEST(uses_beyond_the_room_for_them_come_with_the_next_portion)
 		assert_true(finds(text, &found));
 	}
 	struct registry_write writes[2] = {0};
-	assert_int_equal(accounts_uses(fx.accounts, &at, writes, 2), 2);
+	assert_int_equal(accounts_take_key_uses(fx.accounts, &at, writes, 2), 2);
 	sum -= writes[0].key.id + writes[1].key.id;
-	assert_int_equal(accounts_uses(fx.accounts, &at, writes, 2), 1);
+	assert_int_equal(accounts_take_key_uses(fx.accounts, &at, writes, 2), 1);
 	assert_int_equal(writes[0].key.id, sum);
 }
 
@@ -558,7 +559,7 @@ static void sign_in(const struct user_record *user)
 	                                  .expires_ms = fx.now_ms + HOUR_MS};
 	randombytes_buf(session.id, sizeof(session.id));
 	applied((struct registry_write){.kind = REGISTRY_SESSION_CREATE, .session = session});
-	session_text(fx.accounts, &session, token);
+	accounts_session_token(fx.accounts, &session, token);
 }
 
 static bool finds_session(struct caller *ret)
@@ -610,7 +611,7 @@ TEST(an_ended_session_is_over_and_another_of_the_same_user_is_not)
 	assert_true(finds_session(&ended));
 	applied((struct registry_write){.kind = REGISTRY_SESSION_END, .session = session});
 	assert_false(finds_session(&ended));
-	assert_int_equal(accounts_follow(fx.accounts), 0);
+	assert_int_equal(accounts_poll_feed(fx.accounts), 0);
 	assert_false(finds_session(&ended));
 	assert_false(holds(&ended));
 	assert_true(holds(&other));
@@ -622,7 +623,7 @@ TEST(a_token_without_a_row_is_invalid)
 	struct user_record ada = add_user("ada@example.com", ROLE_VIEWER);
 	sign_in(&ada);
 	session.id[0]++;
-	session_text(fx.accounts, &session, token);
+	accounts_session_token(fx.accounts, &session, token);
 	assert_false(finds_session(&found));
 }
 
@@ -702,14 +703,14 @@ TEST(a_token_against_forgery_is_its_sessions_own)
 {
 	uint8_t one[SESSION_ID_BYTES] = {1}, two[SESSION_ID_BYTES] = {2};
 	char text[CSRF_TEXT_BYTES], other[CSRF_TEXT_BYTES];
-	session_csrf(fx.accounts, one, text);
-	session_csrf(fx.accounts, two, other);
+	accounts_csrf_token(fx.accounts, one, text);
+	accounts_csrf_token(fx.accounts, two, other);
 	assert_string_not_equal(text, other);
-	assert_true(session_csrf_is(fx.accounts, one, str_of(text)));
-	assert_false(session_csrf_is(fx.accounts, two, str_of(text)));
-	assert_false(session_csrf_is(fx.accounts, one, str_n(text, strlen(text) - 1)));
-	assert_false(session_csrf_is(fx.accounts, one, STR("")));
-	assert_false(session_csrf_is(fx.accounts, one, STR_NULL));
+	assert_true(accounts_csrf_matches(fx.accounts, one, str_of(text)));
+	assert_false(accounts_csrf_matches(fx.accounts, two, str_of(text)));
+	assert_false(accounts_csrf_matches(fx.accounts, one, str_n(text, strlen(text) - 1)));
+	assert_false(accounts_csrf_matches(fx.accounts, one, STR("")));
+	assert_false(accounts_csrf_matches(fx.accounts, one, STR_NULL));
 }
 
 /* Users */
@@ -769,7 +770,7 @@ TEST(users_are_read_by_the_hundred)
 	uint64_t ada = add_user("ada@example.com", ROLE_EDITOR).id;
 	for (size_t i = 0; i < USERS; i++)
 		ids[i] = i % 3 ? ada : 99;
-	assert_int_equal(accounts_users(fx.accounts, ids, USERS, &fx.arena, users), 0);
+	assert_int_equal(accounts_read_users(fx.accounts, ids, USERS, &fx.arena, users), 0);
 	for (size_t i = 0; i < USERS; i++)
 		assert_int_equal(users[i].id, i % 3 ? ada : 0);
 }
@@ -777,12 +778,13 @@ TEST(users_are_read_by_the_hundred)
 TEST(a_store_that_fails_says_so_and_leaves_what_was_known)
 {
 	struct caller found;
-	struct account_want want;
-	const struct account_want *const wants[] = {&want};
+	struct account_ref want;
+	const struct account_ref *const wants[] = {&want};
 	add("steady", 0, all_rights);
 	assert_true(finds("steady", &found));
 	fx.read_result = fx.feed_result = ERR_UNAVAILABLE;
-	assert_int_equal(accounts_find_key(fx.accounts, STR("other"), now(), &found, &want), ACCOUNT_UNREAD);
+	assert_int_equal(accounts_find_key(fx.accounts, STR("other"), now(), &found, &want),
+	                 ACCOUNT_UNCACHED);
 	assert_int_equal(accounts_read(fx.accounts, wants, 1), ERR_UNAVAILABLE);
 	assert_true(finds("steady", &found));
 	const struct accounts_config config = {
@@ -805,11 +807,11 @@ static void *reader(void *arg)
 	while (!stop_reading) {
 		struct caller found;
 		struct account ada;
-		struct account_want want;
+		struct account_ref want;
 		missed += accounts_find_key(fx.accounts, STR("steady"), now(), &found, &want) == ACCOUNT_NONE;
 		missed += accounts_find_session(fx.accounts, str_of(token), now(), &found, &want) ==
 		          ACCOUNT_NONE;
-		if (accounts_user(fx.accounts, user->id, now(), &ada, &want) == ACCOUNT_FOUND)
+		if (accounts_find_user(fx.accounts, user->id, now(), &ada, &want) == ACCOUNT_FOUND)
 			missed += !str_eq(ada.name, STR("ada@example.com"));
 		reclaim_reader_quiescent();
 	}
@@ -823,8 +825,8 @@ static void *teller(void *arg)
 	while (!stop_reading) {
 		struct registry_write write = {0};
 		size_t at = 0;
-		missed += accounts_uses(fx.accounts, &at, &write, 1) > 1;
-		accounts_follow(fx.accounts);
+		missed += accounts_take_key_uses(fx.accounts, &at, &write, 1) > 1;
+		accounts_poll_feed(fx.accounts);
 	}
 	return NULL;
 }
@@ -845,10 +847,10 @@ TEST(readers_see_whole_accounts_while_they_come_and_go)
 		text[12] = (char)('a' + i / 26);
 		revoke_key(add(text, 0, all_rights).id);
 		change_user(ada, USER_NAMES);
-		struct account_want want;
+		struct account_ref want;
 		struct caller found;
-		if (accounts_find_key(fx.accounts, STR("steady"), now(), &found, &want) == ACCOUNT_UNREAD) {
-			const struct account_want *const wants[] = {&want};
+		if (accounts_find_key(fx.accounts, STR("steady"), now(), &found, &want) == ACCOUNT_UNCACHED) {
+			const struct account_ref *const wants[] = {&want};
 			assert_int_equal(accounts_read(fx.accounts, wants, 1), 0);
 		}
 	}

@@ -79,12 +79,12 @@ static void revoke_key(uint64_t id)
 static enum account_found find(const char *text)
 {
 	struct caller caller;
-	struct account_want want;
-	const struct account_want *const wants[] = {&want};
+	struct account_ref want;
+	const struct account_ref *const wants[] = {&want};
 	enum account_found found;
 	while ((found = accounts_find_key(fx.accounts, str_of(text),
 	                                  (struct account_time){clock_real_ms(), clock_mono_ms()}, &caller,
-	                                  &want)) == ACCOUNT_UNREAD)
+	                                  &want)) == ACCOUNT_UNCACHED)
 		assert_int_equal(accounts_read(fx.accounts, wants, 1), 0);
 	return found;
 }
@@ -95,7 +95,7 @@ static void wait_for_a_run(void)
 	while (sem_trywait(&fx.asked) == 0)
 		;
 	for (int i = 0; i < 2; i++) { /* the first may have been under way */
-		accounts_wake(fx.accounts);
+		accounts_watch_wake(fx.accounts);
 		assert_int_equal(sem_wait(&fx.asked), 0);
 	}
 }
@@ -105,14 +105,14 @@ TEST(the_watcher_looks_by_itself_and_when_it_is_woken)
 	uint64_t one = make_key("one"), two = make_key("two");
 	assert_int_equal(find("one"), ACCOUNT_FOUND);
 	assert_int_equal(find("two"), ACCOUNT_FOUND);
-	assert_int_equal(accounts_watch(fx.accounts, NULL), 0);
+	assert_int_equal(accounts_watch_start(fx.accounts, NULL), 0);
 	revoke_key(one);
 	assert_int_equal(sem_wait(&fx.asked), 0); /* nobody has told it */
 	assert_int_equal(sem_wait(&fx.asked), 0);
 	assert_int_equal(find("one"), ACCOUNT_NONE);
 	revoke_key(two);
 	wait_for_a_run();
-	accounts_unwatch(fx.accounts);
+	accounts_watch_stop(fx.accounts);
 	assert_int_equal(find("two"), ACCOUNT_NONE);
 }
 
@@ -121,14 +121,14 @@ TEST(a_store_that_does_not_say_leaves_everything_in_force_for_a_while)
 	make_key("one");
 	assert_int_equal(find("one"), ACCOUNT_FOUND);
 	fx.feed_result = ERR_UNAVAILABLE;
-	assert_int_equal(accounts_watch(fx.accounts, NULL), 0);
+	assert_int_equal(accounts_watch_start(fx.accounts, NULL), 0);
 	wait_for_a_run();
 	assert_int_equal(find("one"), ACCOUNT_FOUND);
 	UNTIL(find("one") != ACCOUNT_FOUND);
 	assert_int_equal(find("one"), ACCOUNT_STALE);
 	fx.feed_result = 0; /* and it goes on when the store answers */
 	wait_for_a_run();
-	accounts_unwatch(fx.accounts);
+	accounts_watch_stop(fx.accounts);
 	assert_int_equal(find("one"), ACCOUNT_FOUND);
 }
 

@@ -99,7 +99,7 @@ TEST(a_password_has_a_length_within_bounds)
 	assert_int_equal(password_check(str_n(text, PASSWORD_BYTES_MAX), PASSWORD_BYTES_MIN, &e), 0);
 	assert_int_equal(password_check(str_n(text, PASSWORD_BYTES_MIN - 1), PASSWORD_BYTES_MIN, &e),
 	                 ERR_INVALID);
-	assert_string_equal(e.text, "the field 'password' must have 8 to 1024 bytes");
+	assert_string_equal(e.text, "the field 'password' has 7 bytes; it must have 8 to 1024");
 	assert_int_equal(password_check(str_n(text, PASSWORD_BYTES_MAX + 1), PASSWORD_BYTES_MIN, &e),
 	                 ERR_INVALID);
 	assert_int_equal(password_check(str_n(text, 1), LINK_PASSWORD_BYTES_MIN, &e), 0);

@@ -46,4 +46,22 @@ TEST(absent_strings_and_times_are_null)
 	buf_release(&b);
 }
 
+TEST(items_and_members_are_separated_by_commas)
+{
+	struct buf b = {0};
+	json_out_begin(&b, NULL, '{');
+	json_out_name_u64(&b, "a", 1);
+	json_out_name_str(&b, "b", STR("{"));
+	json_out_begin(&b, "c", '[');
+	json_out_begin(&b, NULL, '{');
+	json_out_name_time(&b, "d", 0);
+	buf_char(&b, '}');
+	json_out_next(&b);
+	json_out_u64(&b, 2);
+	buf_str(&b, STR("]}"));
+	buf_char(&b, '\0');
+	assert_string_equal(b.data, "{\"a\":1,\"b\":\"{\",\"c\":[{\"d\":null},2]}");
+	buf_release(&b);
+}
+
 TEST_MAIN()

@@ -8,17 +8,17 @@
 #include <sodium.h>
 
 /* A request that is held remembers what it waits for. */
-static struct account_want held;
+static struct account_ref held;
 static int holds;
 
-struct hold *hold_new(struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                      const struct account_want *want)
+struct parked_request *parked_request_new(struct api_worker *w, struct http_conn *c,
+                                          const struct http_request *req, const struct account_ref *want)
 {
 	held = *want;
-	return (struct hold *)&held;
+	return (struct parked_request *)&held;
 }
 
-void hold_submit(struct hold *h)
+void parked_request_submit(struct parked_request *h)
 {
 	assert_ptr_equal(h, &held);
 	holds++;
@@ -70,8 +70,8 @@ static int start(void **state)
 	                                             .generation = user.user.generation,
 	                                             .expires_ms = clock_real_ms() + 3600000}};
 	apply(&session);
-	session_text(api.accounts, &session.session, token);
-	session_csrf(api.accounts, session.session.id, csrf);
+	accounts_session_token(api.accounts, &session.session, token);
+	accounts_csrf_token(api.accounts, session.session.id, csrf);
 	holds = 0;
 	double_mono_ms = 0;
 	double_real_ms = clock_real_ms();
@@ -115,7 +115,7 @@ static struct http_request key_request(enum http_method method, const char *key)
 
 static void read_held(void)
 {
-	const struct account_want *const wants[] = {&held};
+	const struct account_ref *const wants[] = {&held};
 	assert_int_equal(accounts_read(api.accounts, wants, 1), 0);
 }
 
@@ -125,7 +125,7 @@ static bool requires_in(const struct http_request *req, struct str in_body, unsi
 {
 	conn = (struct http_conn){0};
 	int held_before = holds;
-	bool may = auth_require(&worker, &conn, req, in_body, rights, ret);
+	bool may = caller_require(&worker, &conn, req, in_body, rights, ret);
 	if (holds == held_before)
 		return may;
 	assert_false(may);
@@ -136,13 +136,13 @@ static bool requires_in(const struct http_request *req, struct str in_body, unsi
 
 static bool finds(const struct http_request *req, struct caller *ret)
 {
-	struct hold *hold;
+	struct parked_request *parked;
 	enum account_found found;
-	while ((found = auth_find(&worker, &conn, req, ret, &hold)) == ACCOUNT_UNREAD) {
-		assert_non_null(hold);
+	while ((found = caller_find(&worker, &conn, req, ret, &parked)) == ACCOUNT_UNCACHED) {
+		assert_non_null(parked);
 		read_held();
 	}
-	assert_null(hold);
+	assert_null(parked);
 	return found == ACCOUNT_FOUND;
 }
 
@@ -167,7 +167,7 @@ static struct str cookie(const char *value)
 {
 	struct http_request req = {0};
 	add_field(&req, "cookie", value);
-	return auth_session_cookie(&req);
+	return caller_session_cookie(&req);
 }
 
 static void assert_cookie(const char *value, const char *wanted)
@@ -211,7 +211,7 @@ TEST(what_only_looks_like_a_session_is_ignored)
 	assert_cookie(cookie_with("curt_session=%s", too_long), NULL);
 	assert_cookie(cookie_with("curt_session=%s", too_long + 1), too_long + 1);
 	struct http_request none = {0};
-	assert_null(auth_session_cookie(&none).ptr);
+	assert_null(caller_session_cookie(&none).ptr);
 }
 
 TEST(two_sessions_are_refused_and_the_same_twice_is_one)
@@ -222,9 +222,9 @@ TEST(two_sessions_are_refused_and_the_same_twice_is_one)
 	struct http_request req = {0};
 	add_field(&req, "Cookie", "curt_session=abc");
 	add_field(&req, "Cookie", "other=1; curt_session=def");
-	assert_null(auth_session_cookie(&req).ptr);
+	assert_null(caller_session_cookie(&req).ptr);
 	req.fields[1].value = STR("other=1");
-	assert_true(str_eq(auth_session_cookie(&req), STR("abc")));
+	assert_true(str_eq(caller_session_cookie(&req), STR("abc")));
 }
 
 /* Who asks */
@@ -253,8 +253,8 @@ TEST(a_key_comes_in_any_of_three_places)
 	assert_int_equal(caller.user, ada);
 	assert_true(requires(&header, RIGHT_CREATE, &caller));
 	assert_true(requires_in(&none, STR("full"), RIGHT_CREATE, &caller));
-	assert_true(auth_in_header(&bearer) && auth_in_header(&header));
-	assert_false(auth_in_header(&none));
+	assert_true(caller_has_header_key(&bearer) && caller_has_header_key(&header));
+	assert_false(caller_has_header_key(&none));
 }
 
 TEST(a_key_that_is_presented_decides)
@@ -281,7 +281,7 @@ TEST(a_session_reads_with_its_cookie_alone)
 	}
 	struct http_request over = {.method = HTTP_GET};
 	add_field(&over, "Cookie", "curt_session=abc");
-	assert_refused(&over, 0, 401, "session is over");
+	assert_refused(&over, 0, 401, "session has ended");
 }
 
 TEST(a_session_changes_things_with_its_token_only)
@@ -308,7 +308,7 @@ TEST(a_missing_right_is_named)
 	assert_non_null(strstr(conn.body, "(right 'create')"));
 	assert_null(strstr(conn.body, "(right 'read')"));
 	assert_refused(&req, RIGHT_READ | RIGHT_STATS | RIGHT_DELETE, 403,
-	               "(right 'stats'), nor delete links (right 'delete')");
+	               "(right 'stats') or delete links (right 'delete')");
 }
 
 TEST(only_an_admin_is_one)
@@ -317,9 +317,9 @@ TEST(only_an_admin_is_one)
 	struct http_request req = key_request(HTTP_GET, "full"), local = key_request(HTTP_GET, "local");
 	assert_refused(&req, RIGHT_ADMIN, 403, "urn:curt:admin-only"); /* its user is an editor */
 	conn = (struct http_conn){0};
-	assert_false(auth_require(&worker, &conn, &req, STR_NULL, RIGHT_ADMIN, &caller));
+	assert_false(caller_require(&worker, &conn, &req, STR_NULL, RIGHT_ADMIN, &caller));
 	assert_int_equal(conn.status, 403);
-	assert_true(auth_require(&worker, &conn, &local, STR_NULL, RIGHT_ADMIN, &caller));
+	assert_true(caller_require(&worker, &conn, &local, STR_NULL, RIGHT_ADMIN, &caller));
 	assert_int_equal(caller.rights, RIGHTS_ALL);
 }
 
@@ -329,11 +329,11 @@ TEST(who_is_not_at_hand_is_waited_for_once_and_not_answered)
 {
 	struct caller caller;
 	struct http_request req = key_request(HTTP_GET, "full");
-	assert_false(auth_require(&worker, &conn, &req, STR_NULL, RIGHT_READ, &caller));
+	assert_false(caller_require(&worker, &conn, &req, STR_NULL, RIGHT_READ, &caller));
 	assert_int_equal(holds, 1);
 	assert_int_equal(conn.replies, 0);
 	read_held();
-	assert_true(auth_require(&worker, &conn, &req, STR_NULL, RIGHT_READ, &caller));
+	assert_true(caller_require(&worker, &conn, &req, STR_NULL, RIGHT_READ, &caller));
 	assert_int_equal(holds, 1);
 }
 
@@ -342,12 +342,13 @@ TEST(whom_somebody_names_is_waited_for)
 	struct account user;
 	struct http_request req = {.method = HTTP_GET};
 	assert_false(
-	    auth_user_named(&(struct api_call){&worker, &conn, &req}, STR("Ada@example.com"), &user));
+	    caller_resolve_user(&(struct api_call){&worker, &conn, &req}, STR("Ada@example.com"), &user));
 	assert_int_equal(holds, 1);
 	read_held();
-	assert_true(auth_user_named(&(struct api_call){&worker, &conn, &req}, STR("Ada@example.com"), &user));
+	assert_true(
+	    caller_resolve_user(&(struct api_call){&worker, &conn, &req}, STR("Ada@example.com"), &user));
 	assert_int_equal(user.id, ada);
-	assert_true(auth_user(&(struct api_call){&worker, &conn, &req}, ada, &user));
+	assert_true(caller_resolve_user_id(&(struct api_call){&worker, &conn, &req}, ada, &user));
 	assert_int_equal(user.id, ada);
 	assert_int_equal(holds, 1);
 }
@@ -356,19 +357,19 @@ TEST(nobody_is_taken_for_unknown_when_nobody_can_tell)
 {
 	struct caller caller;
 	struct account user;
-	struct hold *hold;
+	struct parked_request *parked;
 	struct http_request key = key_request(HTTP_GET, "full"), none = {.method = HTTP_GET};
 	assert_true(requires(&key, 0, &caller));
 	store->is_shared = true;
-	assert_int_equal(accounts_follow(api.accounts), 0);
+	assert_int_equal(accounts_poll_feed(api.accounts), 0);
 	double_mono_ms = INT64_MAX;
 	assert_refused(&key, 0, 503, "urn:curt:accounts-unavailable");
 	assert_refused(&none, 0, 401, "urn:curt:key-required");
-	assert_int_equal(auth_find(&worker, &conn, &key, &caller, &hold), ACCOUNT_STALE);
-	assert_null(hold);
+	assert_int_equal(caller_find(&worker, &conn, &key, &caller, &parked), ACCOUNT_STALE);
+	assert_null(parked);
 	conn = (struct http_conn){0};
 	assert_false(
-	    auth_user_named(&(struct api_call){&worker, &conn, &none}, STR("ada@example.com"), &user));
+	    caller_resolve_user(&(struct api_call){&worker, &conn, &none}, STR("ada@example.com"), &user));
 	assert_int_equal(conn.status, 503);
 	store->is_shared = false;
 }
@@ -380,13 +381,13 @@ static void change_ada(struct user_record to, unsigned fields)
 	to.id = ada;
 	struct registry_write w = {.kind = REGISTRY_USER_UPDATE, .user = to, .user_fields = fields};
 	apply(&w);
-	accounts_changed(api.accounts, &w);
+	accounts_update_cache(api.accounts, &w);
 }
 
 static bool still_holds(const struct caller *caller)
 {
 	bool ended = true;
-	assert_int_equal(auth_check(&api, caller, &ended), 0);
+	assert_int_equal(caller_recheck(&api, caller, &ended), 0);
 	return !ended;
 }
 
@@ -410,12 +411,12 @@ TEST(who_lost_a_right_since_they_asked_does_not_hold_any_more)
 
 TEST(who_does_not_hold_any_more_is_told_that_nothing_was_done)
 {
-	auth_refuse_ended(&conn, &(struct caller){.by_session = true});
+	caller_reply_ended(&conn, &(struct caller){.by_session = true});
 	assert_int_equal(conn.status, 401);
 	assert_non_null(strstr(conn.body, "urn:curt:key-required"));
 	assert_non_null(strstr(conn.body, "Your session ended"));
 	assert_non_null(strstr(conn.body, "nothing was changed"));
-	auth_refuse_ended(&conn, &(struct caller){.key = 1});
+	caller_reply_ended(&conn, &(struct caller){.key = 1});
 	assert_int_equal(conn.status, 401);
 	assert_non_null(strstr(conn.body, "The API key was revoked"));
 	assert_non_null(strstr(conn.body, "nothing was changed"));

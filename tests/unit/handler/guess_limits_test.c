@@ -20,7 +20,7 @@ static int start(void **state)
 	    .sign_ins_address_max = 5,
 	    .passwords_link_max = 2,
 	    .passwords_address_max = 4,
-	    .throttle_ms = 900000,
+	    .tries_period_ms = 900000,
 	};
 	double_mono_ms = 1000000;
 	metrics = (struct metrics){0};
@@ -47,7 +47,7 @@ static bool misses(const char *address)
 static bool may_look(const char *address)
 {
 	struct http_conn c = conn_from(address);
-	bool may = guess_may_look(&worker, &c, &plain_request);
+	bool may = guess_may_look_up(&worker, &c, &plain_request);
 	assert_int_equal(c.replies, may ? 0 : 1);
 	return may;
 }
@@ -205,17 +205,17 @@ TEST(links_and_accounts_of_the_same_name_are_apart)
 	struct http_conn c = conn_from("192.0.2.1:1");
 	struct guess_attempts tries;
 	for (int i = 0; i < 2; i++)
-		assert_true(guess_password(&worker, &c, &plain_request, STR("same"), &tries));
-	assert_false(guess_password(&worker, &c, &plain_request, STR("same"), &tries));
+		assert_true(guess_link_password(&worker, &c, &plain_request, STR("same"), &tries));
+	assert_false(guess_link_password(&worker, &c, &plain_request, STR("same"), &tries));
 	assert_int_equal(tries.count, 0);
-	assert_true(guess_password(&worker, &c, &plain_request, STR("other"), &tries));
+	assert_true(guess_link_password(&worker, &c, &plain_request, STR("other"), &tries));
 	assert_true(guess_sign_in(&worker, &c, &plain_request, STR("same"), &tries));
 	assert_true(misses("192.0.2.1:1"));
 }
 
 TEST(a_bound_of_0_means_no_bound)
 {
-	settings.guess_limits = (struct guess_limits){.throttle_ms = 900000};
+	settings.guess_limits = (struct guess_limits){.tries_period_ms = 900000};
 	for (int i = 0; i < 1000; i++) {
 		assert_true(misses("192.0.2.1:1"));
 		assert_true(may_look("192.0.2.1:1"));
@@ -232,13 +232,13 @@ TEST(behind_a_trusted_proxy_the_clients_own_address_counts)
 	assert_int_equal(proxies_parse(STR("10.0.0.0/8"), &proxies, NULL), 0);
 	api.proxies = proxies;
 	for (int i = 0; i < 3; i++) {
-		guess_address(&worker, &c, &req, &client);
+		request_client_address(&worker, &c, &req, &client);
 		assert_true(guess_miss(&worker, &c, &client, false));
 	}
 	assert_false(guess_miss(&worker, &c, &client, false));
-	assert_false(guess_may_look(&worker, &c, &req));
+	assert_false(guess_may_look_up(&worker, &c, &req));
 	req.fields[0].value = STR("192.0.2.8");
-	assert_true(guess_may_look(&worker, &c, &req));
+	assert_true(guess_may_look_up(&worker, &c, &req));
 	assert_false(misses("192.0.2.7:9"));
 }
 

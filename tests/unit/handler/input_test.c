@@ -83,7 +83,7 @@ TEST(what_is_wrong_is_named)
 	    {"{\"text\":\"a\",\"flag\":\"true\"}", "'flag' must be true or false, not a string"},
 	    {"{\"text\":\"a\",\"flag\":1}", "'flag' must be"},
 	    {"{\"text\":\"a\",\"number\":1.5}", "'number' must be a whole number"},
-	    {"{\"text\":\"a\",\"number\":-1}", "'number' must not be negative"},
+	    {"{\"text\":\"a\",\"number\":-1}", "'number' is -1; it must not be negative"},
 	    {"{\"text\":\"a\",\"number\":\"1\"}", "'number' must be"},
 	    {"{\"text\":\"a\",\"when\":5}", "'when' must be a time"},
 	    {"{\"text\":\"a\",\"when\":\"tomorrow\"}", "'when' is not a time"},

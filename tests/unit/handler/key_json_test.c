@@ -13,7 +13,7 @@ static struct key_input read_input(const char *body)
 {
 	struct key_input in;
 	struct err e;
-	assert_int_equal(key_input_read(str_of(body), 1, &arena, &in, &e), 0);
+	assert_int_equal(key_input_parse(str_of(body), 1, &arena, &in, &e), 0);
 	return in;
 }
 

@@ -62,7 +62,7 @@ TEST(the_operator_is_told_once, test_dir_make, test_dir_remove)
 	assert_non_null(strstr(lines.data, " warn  api: "));
 	assert_non_null(strstr(lines.data, "10.0.0.9"));
 	assert_non_null(
-	    strstr(lines.data, "limits count the proxy as one visitor; set serve.trusted_proxies"));
+	    strstr(lines.data, "limits count the proxy as one visitor; add it to serve.trusted_proxies"));
 	assert_ptr_equal(strchr(lines.data, '\n'), lines.data + lines.len - 2);
 }
 

@@ -46,13 +46,13 @@ static int stop(void **state)
 	return 0;
 }
 
-static void nothing(struct ask_job *j)
+static void nothing(struct query_job *j)
 {
 }
 
-static struct ask_job *new_job(void)
+static struct query_job *new_job(void)
 {
-	struct ask_job *j = ask_job_new(&worker, &conn, sizeof(*j), nothing, nothing);
+	struct query_job *j = query_job_new(&worker, &conn, sizeof(*j), nothing, nothing);
 	assert_non_null(j);
 	return j;
 }
@@ -62,7 +62,7 @@ static int fill(enum hash_kind kind)
 {
 	int taken = 0;
 	conn.replies = 0;
-	while (ask_job_submit_hash(new_job(), kind))
+	while (query_job_submit_hash(new_job(), kind))
 		taken++;
 	assert_int_equal(conn.replies, 1);
 	assert_int_equal(conn.status, 503);
@@ -91,9 +91,9 @@ TEST(the_end_of_one_makes_room_for_one_of_its_kind)
 	fill(HASH_SET);
 	for (int i = 0; i < 3; i++) {
 		end_first_of_queue(); /* an unlock */
-		assert_false(ask_job_submit_hash(new_job(), HASH_SET));
-		assert_true(ask_job_submit_hash(new_job(), HASH_UNLOCK));
-		assert_false(ask_job_submit_hash(new_job(), HASH_UNLOCK));
+		assert_false(query_job_submit_hash(new_job(), HASH_SET));
+		assert_true(query_job_submit_hash(new_job(), HASH_UNLOCK));
+		assert_false(query_job_submit_hash(new_job(), HASH_UNLOCK));
 	}
 }
 
@@ -102,7 +102,7 @@ TEST(what_the_queue_did_not_take_keeps_no_share)
 	hasher.max = 2;
 	assert_int_equal(fill(HASH_SET), 2);
 	for (int i = 0; i < 2 * HASH_SET_MAX; i++)
-		assert_false(ask_job_submit_hash(new_job(), HASH_SET));
+		assert_false(query_job_submit_hash(new_job(), HASH_SET));
 	hasher.max = HASH_QUEUE_MAX;
 	assert_int_equal(fill(HASH_SET), HASH_SET_MAX - 2);
 }
@@ -110,7 +110,7 @@ TEST(what_the_queue_did_not_take_keeps_no_share)
 TEST(other_questions_take_no_share)
 {
 	for (int i = 0; i < HASH_QUEUE_MAX; i++)
-		ask_job_submit(new_job());
+		query_job_submit(new_job());
 	for (size_t i = 0; i < query_pool.count; i++)
 		query_pool.jobs[i]->done(query_pool.jobs[i]);
 	for (int kind = 0; kind < HASH_KINDS; kind++)
@@ -119,18 +119,18 @@ TEST(other_questions_take_no_share)
 
 TEST(a_failure_is_told_as_the_one_of_who_failed)
 {
-	struct ask_job *j = new_job();
+	struct query_job *j = new_job();
 	j->result = ERR_UNAVAILABLE;
-	assert_true(ask_job_failed(j));
+	assert_true(query_job_reply_failed(j));
 	assert_int_equal(conn.status, 503);
-	assert_non_null(strstr(conn.body, "link store"));
-	j->result = ask_sink_said(j, ERR_UNAVAILABLE);
-	assert_true(ask_job_failed(j));
+	assert_non_null(strstr(conn.body, "The store does not answer"));
+	j->result = query_job_sink_result(j, ERR_UNAVAILABLE);
+	assert_true(query_job_reply_failed(j));
 	assert_int_equal(conn.status, 503);
-	assert_null(strstr(conn.body, "link store"));
+	assert_null(strstr(conn.body, "The store does not answer"));
 	assert_non_null(strstr(conn.body, "sink.url"));
-	j->result = ask_sink_said(j, ERR_CORRUPT);
-	assert_true(ask_job_failed(j));
+	j->result = query_job_sink_result(j, ERR_CORRUPT);
+	assert_true(query_job_reply_failed(j));
 	assert_int_equal(conn.status, 500);
 }
 

@@ -110,7 +110,7 @@ TEST(the_first_who_finds_an_entry_due_has_it_read_and_all_are_served)
 {
 	struct cache_entry *e = due_entry(0);
 	for (unsigned i = 0; i < 5; i++)
-		assert_true(refresh_may_serve(&fx.worker, e));
+		assert_true(refresh_stale_while_revalidate(&fx.worker, e));
 	assert_int_equal(fx.readers.count, 1);
 	assert_int_equal(shared, 1);
 	const struct read_job *j = container_of(fx.readers.jobs[0], struct read_job, job);
@@ -123,17 +123,17 @@ TEST(the_first_who_finds_an_entry_due_has_it_read_and_all_are_served)
 TEST(an_entry_that_could_not_be_read_is_tried_again_a_second_later)
 {
 	struct cache_entry *e = due_entry(0);
-	assert_true(refresh_may_serve(&fx.worker, e));
+	assert_true(refresh_stale_while_revalidate(&fx.worker, e));
 	assert_true(e->due_ms > mono_ms);
 	mono_ms = e->due_ms;
-	assert_true(refresh_may_serve(&fx.worker, e));
+	assert_true(refresh_stale_while_revalidate(&fx.worker, e));
 	assert_int_equal(fx.readers.count, 2);
 }
 
 TEST(an_entry_that_nobody_wanted_for_a_further_life_is_asked_for_first)
 {
-	assert_true(refresh_may_serve(&fx.worker, due_entry(LIFE_MS)));
-	assert_false(refresh_may_serve(&fx.worker, due_entry(LIFE_MS + 1)));
+	assert_true(refresh_stale_while_revalidate(&fx.worker, due_entry(LIFE_MS)));
+	assert_false(refresh_stale_while_revalidate(&fx.worker, due_entry(LIFE_MS + 1)));
 	assert_int_equal(fx.readers.count, 1);
 }
 
@@ -141,11 +141,11 @@ TEST(what_is_not_there_and_what_is_limited_is_always_asked_for_first)
 {
 	struct click_limits *click_limits = click_limits_new();
 	struct click_limit *gate = click_limits_get(click_limits, 1);
-	assert_false(refresh_may_serve(&fx.worker, entry((struct cache_fill){0}, 0)));
-	assert_null(refresh_rescue(&fx.worker, STR("key"), ERR_UNAVAILABLE));
+	assert_false(refresh_stale_while_revalidate(&fx.worker, entry((struct cache_fill){0}, 0)));
+	assert_null(refresh_stale_if_error(&fx.worker, STR("key"), ERR_UNAVAILABLE));
 	const struct cache_fill limited = {.response = STR("answer"), .limit = gate, .max_clicks = 3};
-	assert_false(refresh_may_serve(&fx.worker, entry(limited, 0)));
-	assert_null(refresh_rescue(&fx.worker, STR("key"), ERR_UNAVAILABLE));
+	assert_false(refresh_stale_while_revalidate(&fx.worker, entry(limited, 0)));
+	assert_null(refresh_stale_if_error(&fx.worker, STR("key"), ERR_UNAVAILABLE));
 	assert_int_equal(fx.readers.count, 0);
 	click_limit_unpin(gate);
 	links_free(fx.links); /* whose cache has it pinned */
@@ -156,27 +156,27 @@ TEST(what_is_not_there_and_what_is_limited_is_always_asked_for_first)
 TEST(a_full_queue_does_not_keep_an_entry_from_being_served)
 {
 	fx.readers.max = 0;
-	assert_true(refresh_may_serve(&fx.worker, due_entry(0)));
+	assert_true(refresh_stale_while_revalidate(&fx.worker, due_entry(0)));
 	assert_int_equal(fx.readers.count, 0);
 }
 
 TEST(when_the_store_fails_what_is_there_is_served_and_left_alone_for_a_second)
 {
 	struct cache_entry *e = due_entry(10 * LIFE_MS);
-	assert_ptr_equal(refresh_rescue(&fx.worker, STR("key"), ERR_UNAVAILABLE), e);
+	assert_ptr_equal(refresh_stale_if_error(&fx.worker, STR("key"), ERR_UNAVAILABLE), e);
 	assert_int_equal(e->due_ms, mono_ms + 1000);
 	mono_ms += 1001;
-	assert_true(refresh_may_serve(&fx.worker, e));
+	assert_true(refresh_stale_while_revalidate(&fx.worker, e));
 }
 
 TEST(nothing_is_rescued_past_its_end_or_when_it_is_damaged_or_unknown)
 {
-	assert_null(refresh_rescue(&fx.worker, STR("key"), ERR_UNAVAILABLE));
+	assert_null(refresh_stale_if_error(&fx.worker, STR("key"), ERR_UNAVAILABLE));
 	entry((struct cache_fill){.response = STR("answer"), .expires_ms = NOW_MS}, 0);
-	assert_null(refresh_rescue(&fx.worker, STR("key"), ERR_UNAVAILABLE));
+	assert_null(refresh_stale_if_error(&fx.worker, STR("key"), ERR_UNAVAILABLE));
 	entry((struct cache_fill){.response = STR("answer"), .expires_ms = NOW_MS + 1}, 0);
-	assert_non_null(refresh_rescue(&fx.worker, STR("key"), ERR_UNAVAILABLE));
-	assert_null(refresh_rescue(&fx.worker, STR("key"), ERR_CORRUPT));
+	assert_non_null(refresh_stale_if_error(&fx.worker, STR("key"), ERR_UNAVAILABLE));
+	assert_null(refresh_stale_if_error(&fx.worker, STR("key"), ERR_CORRUPT));
 }
 
 TEST_MAIN(.setup = start, .teardown = stop)

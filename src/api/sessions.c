@@ -1,10 +1,10 @@
 /*
- * Signing in and out. An address that is unknown, one without a password, one that is disabled and a wrong
- * password get the same answer after the same time: the password is always looked at, on the password thread.
+ * Signing in and out. An unknown address, a disabled user, a user without a password and a wrong password get
+ * the same response after the same time: the hasher always verifies a password.
  *
- * Signing in works as a form too, without scripts, for those who follow a private link.
+ * For visitors of private links, signing in works also as an HTML form, without scripts.
  */
-#include "api/sign_in.h"
+#include "api/sessions.h"
 
 #include "api/handlers.h"
 #include "api/user_json.h"
@@ -32,7 +32,7 @@ static const char failed_sentence[] = "The email address or the password is wron
 
 /* The cookie */
 
-bool session_is_secure(const struct api_worker *w, struct http_conn *c, const struct http_request *req)
+bool session_cookie_is_secure(const struct api_worker *w, struct http_conn *c, const struct http_request *req)
 {
 	struct str proto = http_request_field(req, STR("x-forwarded-proto"));
 	return str_starts(w->api->base_url, STR("https://")) ||
@@ -48,8 +48,7 @@ static void cookie_write(char out[SESSION_COOKIE_BYTES], const char *token, uint
 	ASSERT(len > 0 && len < SESSION_COOKIE_BYTES);
 }
 
-/* The network that the client is in, as visits keep it, in hexadecimal; STR_NULL where no trace of addresses
- * is kept. */
+/* The client's network, truncated as for visits; STR_NULL if the settings forbid addresses. */
 static struct str network_text(const struct api_worker *w, const struct net_addr *client, struct arena *arena)
 {
 	char text[INET6_ADDRSTRLEN] = "";
@@ -66,13 +65,13 @@ static struct str network_text(const struct api_worker *w, const struct net_addr
 	return arena_str(arena, str_of(text));
 }
 
-void session_prepare(const struct api_worker *w, struct http_conn *c, const struct http_request *req,
-                     uint64_t user, struct session_record *ret)
+void session_record_init(const struct api_worker *w, struct http_conn *c, const struct http_request *req,
+                         uint64_t user, struct session_record *ret)
 {
 	struct net_addr client;
 	struct str agent = http_request_field(req, STR("user-agent"));
 	int64_t now_ms = loop_real_ms(http_conn_loop(c));
-	guess_address(w, c, req, &client);
+	request_client_address(w, c, req, &client);
 	agent.len = MIN(agent.len, (size_t)SESSION_AGENT_BYTES_MAX);
 	*ret = (struct session_record){
 	    .user = user,
@@ -84,13 +83,13 @@ void session_prepare(const struct api_worker *w, struct http_conn *c, const stru
 	randombytes_buf(ret->id, sizeof(ret->id));
 }
 
-void session_start(const struct api_worker *w, const struct session_record *session, bool secure,
-                   struct session_start *ret)
+void session_issue(const struct api_worker *w, const struct session_record *session, bool secure,
+                   struct session_issue *ret)
 {
 	const struct api *api = w->api;
 	char token[SESSION_TEXT_BYTES];
-	session_text(api->accounts, session, token);
-	session_csrf(api->accounts, session->id, ret->csrf);
+	accounts_session_token(api->accounts, session, token);
+	accounts_csrf_token(api->accounts, session->id, ret->csrf);
 	cookie_write(ret->cookie, token, api->settings->session_ms / 1000, secure);
 }
 
@@ -98,15 +97,15 @@ void session_reply_ended(struct http_conn *c)
 {
 	char cookie[SESSION_COOKIE_BYTES];
 	cookie_write(cookie, "", 0, false);
-	const struct http_field fields[] = {{STR("Set-Cookie"), str_of(cookie)}, never_kept};
+	const struct http_field fields[] = {{STR("Set-Cookie"), str_of(cookie)}, no_store};
 	const struct http_response r = {.status = 204, .fields = fields, .field_count = ARRAY_LEN(fields)};
 	http_reply(c, &r);
 }
 
 /* The form */
 
-/* Only a path of our own, in printable ASCII: browsers take '//' and '/\' for another host, and drop controls
- * before they look. */
+/* Only a path of this server, in printable ASCII: browsers take '//' and '/\' for another host, and drop
+ * control characters before they parse. */
 static struct str local_path(struct str next)
 {
 	bool fits = next.len > 0 && next.len <= NEXT_BYTES_MAX && next.ptr[0] == '/' &&
@@ -116,8 +115,8 @@ static struct str local_path(struct str next)
 	return fits ? next : STR("/");
 }
 
-/* A page elsewhere may post here, and so sign somebody in as another without their knowledge. Browsers say
- * where a POST comes from; others send no Origin. */
+/* Another site's page may post here, and so sign a visitor in to another account. Browsers send the Origin of
+ * a POST; other clients send none. */
 static bool is_foreign(const struct api *api, const struct http_request *req)
 {
 	struct str origin = http_request_field(req, STR("origin"));
@@ -133,55 +132,55 @@ static bool is_foreign(const struct api *api, const struct http_request *req)
 /* Signing in */
 
 struct sign_in_job {
-	struct ask_job ask;
-	struct str email, password; /* as given, the first in lower case */
+	struct query_job base;
+	struct str email, password; /* the email in lower case */
 	struct str next;
 	bool is_form, secure;
-	struct guess_attempts tries;
+	struct guess_attempts attempts;
 	struct user_record user;
-	struct write_job *write; /* of the session that begins if it is right */
-	bool right;
+	struct write_job *write; /* of the new session */
+	bool is_right;
 };
 
-static void sign_in_run(struct ask_job *ask)
+static void sign_in_run(struct query_job *base)
 {
-	struct sign_in_job *j = container_of(ask, struct sign_in_job, ask);
+	struct sign_in_job *j = container_of(base, struct sign_in_job, base);
 	int found = ERR_NOT_FOUND;
 	if (j->email.len > 0)
-		found = registry_user(ask->worker->api->store->registry, 0, j->email, ask->arena, &j->user);
+		found = registry_user(base->worker->api->store->registry, 0, j->email, base->arena, &j->user);
 	if (found < 0 && found != ERR_NOT_FOUND) {
-		ask->result = found;
+		base->result = found;
 		return;
 	}
 	bool may = found == 0 && j->user.enabled;
 	int r = password_verify(may ? j->user.password : STR_NULL, j->password);
-	j->right = r == 0;
-	ask->result = r == ERR_INVALID ? 0 : r;
+	j->is_right = r == 0;
+	base->result = r == ERR_INVALID ? 0 : r;
 }
 
 static void reply_wrong(struct sign_in_job *j)
 {
 	static const struct problem p = {
-	    .status = 401, .code = "sign-in-failed", .fields = &auth_challenge, .field_count = 1};
+	    .status = 401, .code = "sign-in-failed", .fields = &bearer_challenge, .field_count = 1};
 	if (j->is_form)
-		reply_sign_in_page(j->ask.conn, 401, failed_sentence, j->next);
+		reply_sign_in_page(j->base.conn, 401, failed_sentence, j->next);
 	else
-		problem_reply(j->ask.conn, &p, "%s", failed_sentence);
+		problem_reply_with(j->base.conn, &p, "%s", failed_sentence);
 }
 
 static void reply_signed_in(struct write_job *write)
 {
 	struct sign_in_job *j = write->ctx;
 	struct http_conn *c = write->conn;
-	struct session_start start;
+	struct session_issue start;
 	if (write->account.result < 0) {
 		problem_reply_store(c, write->account.result);
 		return;
 	}
-	session_start(write->worker, &write->account.session, j->secure, &start);
+	session_issue(write->worker, &write->account.session, j->secure, &start);
 	const struct http_field cookie = {STR("Set-Cookie"), str_of(start.cookie)};
 	if (j->is_form) {
-		const struct http_field fields[] = {cookie, never_kept, {STR("Location"), j->next}};
+		const struct http_field fields[] = {cookie, no_store, {STR("Location"), j->next}};
 		const struct http_response r = {
 		    .status = 303, .fields = fields, .field_count = ARRAY_LEN(fields)};
 		http_reply(c, &r);
@@ -190,20 +189,20 @@ static void reply_signed_in(struct write_job *write)
 	struct buf CLEANUP(buf_release) body = {0};
 	buf_str(&body, STR("{\"user\":"));
 	user_json(&body, &j->user);
-	buf_printf(&body, ",\"csrf_token\":\"%s\",\"expires_at\":", start.csrf);
-	json_out_time(&body, write->account.session.expires_ms);
+	json_out_name_str(&body, "csrf_token", str_of(start.csrf));
+	json_out_name_time(&body, "expires_at", write->account.session.expires_ms);
 	buf_char(&body, '}');
-	api_reply_json(c, 200, &body, &cookie, 1);
+	reply_json(c, 200, &body, &cookie, 1);
 }
 
-static void sign_in_done(struct ask_job *ask)
+static void sign_in_done(struct query_job *base)
 {
-	struct sign_in_job *j = container_of(ask, struct sign_in_job, ask);
-	if (ask->result < 0 || j->right) /* what could not be looked at is no try */
-		guess_refund(ask->worker, ask->conn, &j->tries);
-	if (ask->result < 0) {
-		problem_reply_store(ask->conn, ask->result);
-	} else if (j->right) {
+	struct sign_in_job *j = container_of(base, struct sign_in_job, base);
+	if (base->result < 0 || j->is_right) /* right, or not checked */
+		guess_refund(base->worker, base->conn, &j->attempts);
+	if (base->result < 0) {
+		problem_reply_store(base->conn, base->result);
+	} else if (j->is_right) {
 		j->write->account.actor = j->write->account.session.user = j->user.id;
 		j->write->account.session.generation = j->user.generation;
 		write_job_submit(j->write);
@@ -212,17 +211,17 @@ static void sign_in_done(struct ask_job *ask)
 	}
 }
 
-/* False: it was wrong, and that has been said. */
+/* False: the request has been answered. */
 static bool read_form(struct sign_in_job *j, const struct http_request *req)
 {
-	struct arena *arena = j->ask.arena;
+	struct arena *arena = j->base.arena;
 	j->email = http_form_field(req->body, STR("email"), arena);
 	j->password = http_form_field(req->body, STR("password"), arena);
 	j->next = local_path(http_form_field(req->body, STR("next"), arena));
 	if (j->email.len > 0 && j->email.len <= USER_EMAIL_BYTES_MAX && j->password.len > 0 &&
 	    j->password.len <= PASSWORD_BYTES_MAX)
 		return true;
-	reply_sign_in_page(j->ask.conn, 400, "Give your email address and your password.", j->next);
+	reply_sign_in_page(j->base.conn, 400, "Enter your email address and your password.", j->next);
 	return false;
 }
 
@@ -233,60 +232,63 @@ static bool read_json(struct sign_in_job *j, const struct http_request *req)
 	    {"password", FIELD_STRING, &j->password, .required = true, .bytes_max = PASSWORD_BYTES_MAX},
 	};
 	struct err e;
-	int r = input_read(req->body, fields, ARRAY_LEN(fields), j->ask.arena, &e);
+	int r = input_read(req->body, fields, ARRAY_LEN(fields), j->base.arena, &e);
 	if (r == 0)
 		return true;
-	api_reply_failed(j->ask.conn, r, "invalid-body", &e);
+	reply_failed(j->base.conn, r, "invalid-body", &e);
 	return false;
 }
 
 void session_post(struct api_call *call)
 {
 	bool is_form = http_is_form(call->req);
-	const struct problem large = {.status = 413, .code = "body-too-large", .as_page = is_form};
-	const struct problem foreign = {.status = 403, .code = "foreign-origin", .as_page = is_form};
+	const struct problem large = {.status = 413, .code = "body-too-large", .as_html = is_form};
+	const struct problem foreign = {.status = 403, .code = "foreign-origin", .as_html = is_form};
 	if (call->req->body.len > SIGN_IN_BODY_BYTES_MAX) {
-		problem_reply(call->c, &large, "Signing in takes at most %d bytes.", SIGN_IN_BODY_BYTES_MAX);
+		problem_reply_with(call->c, &large, "The body has %zu bytes; it may have at most %d.",
+		                   call->req->body.len, SIGN_IN_BODY_BYTES_MAX);
 		return;
 	}
 	if (is_foreign(call->w->api, call->req)) {
-		problem_reply(call->c, &foreign,
-		              "Another site has sent this. Sign in on this server's own page.");
+		problem_reply_with(
+		    call->c, &foreign,
+		    "The request comes from a page of another site (header Origin). Sign in on a "
+		    "page of this server.");
 		return;
 	}
-	struct sign_in_job *j = ask_job_new(call->w, call->c, sizeof(*j), sign_in_run, sign_in_done);
+	struct sign_in_job *j = query_job_new(call->w, call->c, sizeof(*j), sign_in_run, sign_in_done);
 	if (!j || !(j->write = account_job_new(call, REGISTRY_SESSION_CREATE, reply_signed_in)))
 		return;
 	j->write->ctx = j;
 	j->is_form = is_form;
-	j->secure = session_is_secure(call->w, call->c, call->req);
+	j->secure = session_cookie_is_secure(call->w, call->c, call->req);
 	if (!(is_form ? read_form(j, call->req) : read_json(j, call->req)))
 		return;
-	str_lower(j->email, (char *)j->email.ptr); /* our own copy */
-	session_prepare(call->w, call->c, call->req, 0, &j->write->account.session);
-	if (!guess_sign_in(call->w, call->c, call->req, j->email, &j->tries))
+	str_lower(j->email, (char *)j->email.ptr); /* a copy in the arena */
+	session_record_init(call->w, call->c, call->req, 0, &j->write->account.session);
+	if (!guess_sign_in(call->w, call->c, call->req, j->email, &j->attempts))
 		return;
-	if (!ask_job_submit_hash(&j->ask, HASH_SIGN_IN))
-		guess_refund(call->w, call->c, &j->tries); /* it was not looked at */
+	if (!query_job_submit_hash(&j->base, HASH_SIGN_IN))
+		guess_refund(call->w, call->c, &j->attempts);
 }
 
-/* Who am I? */
+/* The current session */
 
-struct who_job {
-	struct ask_job ask;
+struct whoami_job {
+	struct query_job base;
 	struct caller caller;
 	struct user_record user;
 };
 
-static void who_run(struct ask_job *ask)
+static void whoami_run(struct query_job *base)
 {
-	struct who_job *j = container_of(ask, struct who_job, ask);
-	ask->result = registry_user(ask->worker->api->store->registry, j->caller.user, STR_NULL, ask->arena,
-	                            &j->user);
+	struct whoami_job *j = container_of(base, struct whoami_job, base);
+	base->result = registry_user(base->worker->api->store->registry, j->caller.user, STR_NULL,
+	                             base->arena, &j->user);
 }
 
-static void reply_who(struct api_worker *w, struct http_conn *c, const struct caller *caller,
-                      const struct user_record *user)
+static void reply_whoami(struct api_worker *w, struct http_conn *c, const struct caller *caller,
+                         const struct user_record *user)
 {
 	struct buf CLEANUP(buf_release) body = {0};
 	char csrf[CSRF_TEXT_BYTES];
@@ -295,38 +297,36 @@ static void reply_who(struct api_worker *w, struct http_conn *c, const struct ca
 		user_json(&body, user);
 	else
 		buf_str(&body, STR("null"));
-	buf_str(&body, STR(",\"rights\":"));
+	json_out_name(&body, "rights");
 	rights_json(&body, caller->rights);
-	buf_str(&body, STR(",\"csrf_token\":"));
 	if (caller->by_session)
-		session_csrf(w->api->accounts, caller->session, csrf);
-	json_out_str_or_null(&body, caller->by_session ? str_of(csrf) : STR_NULL);
-	buf_str(&body, STR(",\"expires_at\":"));
-	json_out_time(&body, caller->expires_ms);
+		accounts_csrf_token(w->api->accounts, caller->session, csrf);
+	json_out_name_str(&body, "csrf_token", caller->by_session ? str_of(csrf) : STR_NULL);
+	json_out_name_time(&body, "expires_at", caller->expires_ms);
 	buf_char(&body, '}');
-	api_reply_json(c, 200, &body, NULL, 0);
+	reply_json(c, 200, &body, NULL, 0);
 }
 
-static void who_done(struct ask_job *ask)
+static void whoami_done(struct query_job *base)
 {
-	struct who_job *j = container_of(ask, struct who_job, ask);
-	if (ask->result < 0)
-		problem_reply_store(ask->conn, ask->result);
+	struct whoami_job *j = container_of(base, struct whoami_job, base);
+	if (base->result < 0)
+		problem_reply_store(base->conn, base->result);
 	else
-		reply_who(ask->worker, ask->conn, &j->caller, &j->user);
+		reply_whoami(base->worker, base->conn, &j->caller, &j->user);
 }
 
 void session_get(struct api_call *call)
 {
 	if (call->caller.user == 0) {
-		reply_who(call->w, call->c, &call->caller, NULL);
+		reply_whoami(call->w, call->c, &call->caller, NULL);
 		return;
 	}
-	struct who_job *j = ask_job_new(call->w, call->c, sizeof(*j), who_run, who_done);
+	struct whoami_job *j = query_job_new(call->w, call->c, sizeof(*j), whoami_run, whoami_done);
 	if (!j)
 		return;
 	j->caller = call->caller;
-	ask_job_submit(&j->ask);
+	query_job_submit(&j->base);
 }
 
 /* Signing out */
@@ -341,18 +341,19 @@ static void session_delete_done(struct write_job *j)
 
 void session_delete(struct api_call *call)
 {
-	struct hold *hold;
-	enum account_found found = auth_find(call->w, call->c, call->req, &call->caller, &hold);
-	if (hold)
-		hold_submit(hold);
+	struct parked_request *parked;
+	enum account_found found = caller_find(call->w, call->c, call->req, &call->caller, &parked);
+	if (parked)
+		parked_request_submit(parked);
 	else if (found == ACCOUNT_STALE)
-		auth_refuse_stale(call->c, false);
-	if (found == ACCOUNT_UNREAD || found == ACCOUNT_STALE)
+		caller_reply_stale(call->c, false);
+	if (found == ACCOUNT_UNCACHED || found == ACCOUNT_STALE)
 		return;
 	if (!call->caller.by_session) {
 		static const struct problem p = {
-		    .status = 401, .code = "not-signed-in", .fields = &auth_challenge, .field_count = 1};
-		problem_reply(call->c, &p, "Nobody is signed in here, so there is no session to end.");
+		    .status = 401, .code = "not-signed-in", .fields = &bearer_challenge, .field_count = 1};
+		problem_reply_with(call->c, &p,
+		                   "The request has no valid session cookie, so there is no session to end.");
 		return;
 	}
 	struct write_job *j = account_job_new(call, REGISTRY_SESSION_END, session_delete_done);
