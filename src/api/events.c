@@ -234,7 +234,7 @@ static void answer_refused(struct event_request *q, struct http_conn *c, int err
 	                          .code = err == ERR_LIMIT ? "spool-full" : "event-log-unavailable",
 	                          .fields = &retry,
 	                          .field_count = 1};
-	metric_add(&q->worker->metrics->events_refused, 1);
+	metric_add(&q->worker->metrics->events_requests_refused, 1);
 	if (err == ERR_LIMIT)
 		problem_reply(c, &p, "Too many events wait to be analysed; send this again in %d seconds.",
 		              RETRY_SECONDS);

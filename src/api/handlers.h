@@ -39,5 +39,5 @@ api_handler_fn live_get;
 /* system.c */
 api_handler_fn healthz_get, readyz_get, openapi_get, front_get;
 
-/* gauges.c */
+/* metrics_page.c */
 api_handler_fn metrics_get;

@@ -26,14 +26,14 @@ static const struct route routes[] = {
     {HTTP_DELETE, "/api/v1/deleteURL", OPEN(delete_url_delete)},
     {HTTP_POST, "/api/v1/links", KNOWN(links_post, RIGHT_CREATE)},
     {HTTP_GET, "/api/v1/links", KNOWN(links_list_get, RIGHT_READ)},
-    {HTTP_GET, "/api/v1/links/{}", KNOWN(link_get, RIGHT_READ)},
-    {HTTP_PATCH, "/api/v1/links/{}", KNOWN(link_patch, RIGHT_CREATE)},
-    {HTTP_DELETE, "/api/v1/links/{}", KNOWN(link_delete, RIGHT_DELETE)},
-    {HTTP_GET, "/api/v1/links/{}/permissions", KNOWN(permissions_get, RIGHT_READ)},
-    {HTTP_PUT, "/api/v1/links/{}/permissions/{}", KNOWN(permission_put, RIGHT_CREATE)},
-    {HTTP_DELETE, "/api/v1/links/{}/permissions/{}", KNOWN(permission_delete, RIGHT_CREATE)},
-    {HTTP_GET, "/api/v1/links/{}/stats", KNOWN(link_stats_get, RIGHT_STATS)},
-    {HTTP_GET, "/api/v1/links/{}/visits", KNOWN(link_visits_get, RIGHT_STATS)},
+    {HTTP_GET, "/api/v1/links/{key}", KNOWN(link_get, RIGHT_READ)},
+    {HTTP_PATCH, "/api/v1/links/{key}", KNOWN(link_patch, RIGHT_CREATE)},
+    {HTTP_DELETE, "/api/v1/links/{key}", KNOWN(link_delete, RIGHT_DELETE)},
+    {HTTP_GET, "/api/v1/links/{key}/permissions", KNOWN(permissions_get, RIGHT_READ)},
+    {HTTP_PUT, "/api/v1/links/{key}/permissions/{user}", KNOWN(permission_put, RIGHT_CREATE)},
+    {HTTP_DELETE, "/api/v1/links/{key}/permissions/{user}", KNOWN(permission_delete, RIGHT_CREATE)},
+    {HTTP_GET, "/api/v1/links/{key}/stats", KNOWN(link_stats_get, RIGHT_STATS)},
+    {HTTP_GET, "/api/v1/links/{key}/visits", KNOWN(link_visits_get, RIGHT_STATS)},
     {HTTP_GET, "/api/v1/orphans", KNOWN(orphans_get, RIGHT_ADMIN)},
     {HTTP_GET, "/api/v1/stats", KNOWN(overview_get, RIGHT_ADMIN)},
     {HTTP_GET, "/api/v1/live", KNOWN(live_get, RIGHT_STATS)},
@@ -42,17 +42,44 @@ static const struct route routes[] = {
     {HTTP_GET, "/stats", OPEN(window_get)},
     {HTTP_POST, "/api/v1/keys", KNOWN(keys_post, 0)},
     {HTTP_GET, "/api/v1/keys", KNOWN(keys_get, 0)},
-    {HTTP_DELETE, "/api/v1/keys/{}", KNOWN(key_delete, 0)},
+    {HTTP_DELETE, "/api/v1/keys/{id}", KNOWN(key_delete, 0)},
     {HTTP_POST, "/api/v1/session", OPEN(session_post)},
     {HTTP_GET, "/api/v1/session", KNOWN(session_get, 0)},
     {HTTP_DELETE, "/api/v1/session", OPEN(session_delete)},
     {HTTP_POST, "/api/v1/users", KNOWN(users_post, RIGHT_ADMIN)},
     {HTTP_GET, "/api/v1/users", KNOWN(users_get, 0)},
-    {HTTP_GET, "/api/v1/users/{}", KNOWN(user_get, 0)},
-    {HTTP_PATCH, "/api/v1/users/{}", KNOWN(user_patch, 0)},
-    {HTTP_DELETE, "/api/v1/users/{}/sessions", KNOWN(user_sessions_delete, 0)},
+    {HTTP_GET, "/api/v1/users/{user}", KNOWN(user_get, 0)},
+    {HTTP_PATCH, "/api/v1/users/{user}", KNOWN(user_patch, 0)},
+    {HTTP_DELETE, "/api/v1/users/{user}/sessions", KNOWN(user_sessions_delete, 0)},
     {HTTP_POST, "/api/v1/sweep", KNOWN(sweep_post, RIGHT_ADMIN)},
 };
+
+static bool is_one_segment(struct str path)
+{
+	return path.len > 1 && !memchr(path.ptr + 1, '/', path.len - 1);
+}
+
+/* In metrics: rows of one pattern stand together in the table, and the first one stands for all of them. */
+enum { ROUTE_OTHER, ROUTE_REDIRECT, ROUTE_FIRST };
+_Static_assert(ROUTE_FIRST + ARRAY_LEN(routes) <= METRICS_ROUTES_MAX, "more histograms are needed");
+
+const char *route_label(size_t number)
+{
+	static const char *const outside[ROUTE_FIRST] = {"other", "/{key}"};
+	if (number < ROUTE_FIRST)
+		return outside[number];
+	return number - ROUTE_FIRST < ARRAY_LEN(routes) ? routes[number - ROUTE_FIRST].pattern : NULL;
+}
+
+static size_t route_number(const struct route_match *match, struct str path)
+{
+	if (!match->route)
+		return match->allowed == 0 && is_one_segment(path) ? ROUTE_REDIRECT : ROUTE_OTHER;
+	const struct route *first = match->route;
+	while (first > routes && strcmp(first[-1].pattern, first->pattern) == 0)
+		first--;
+	return ROUTE_FIRST + (size_t)(first - routes);
+}
 
 static bool is_reading(enum http_method m)
 {
@@ -74,19 +101,16 @@ static void reply_allowed(struct http_conn *c, enum http_method method, unsigned
 	problem_reply(c, &p, "This address does not take that method; it takes %.*s.", STR_ARG(allow.value));
 }
 
-static bool is_one_segment(struct str path)
-{
-	return path.len > 1 && !memchr(path.ptr + 1, '/', path.len - 1);
-}
-
 void api_dispatch(void *ctx, struct http_conn *c, const struct http_request *req)
 {
 	struct api_worker *w = ctx;
 	if (req->method == HTTP_METHOD_OTHER) {
+		http_conn_set_route(c, ROUTE_OTHER);
 		problem_say(c, 501, "unknown-method", "This server does not know that method.");
 		return;
 	}
 	struct route_match match = route_find(routes, ARRAY_LEN(routes), req->method, req->path);
+	http_conn_set_route(c, route_number(&match, req->path));
 	if (match.route) {
 		const struct endpoint *to = match.route->target;
 		struct api_call call = {.w = w, .c = c, .req = req, .params = match.params};
@@ -139,6 +163,7 @@ static void handle_question(void *ctx, struct http_conn *c, const struct http_re
 static void handle(void *ctx, struct http_conn *c, const struct http_request *req)
 {
 	struct api_worker *w = ctx;
+	http_conn_set_route(c, ROUTE_REDIRECT);
 	if (LIKELY(is_reading(req->method)) && redirect_from_cache(w, c, req))
 		return;
 	api_dispatch(w, c, req);

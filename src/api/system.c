@@ -54,7 +54,7 @@ static int keys_check(struct key_source *source, struct err *e)
 	return err_set(e, ERR_LIMIT,
 	               "no keys are left in stock (%llu of %llu shards do not answer): links with an alias "
 	               "can be made, others not",
-	               (unsigned long long)s.shards_failing, (unsigned long long)s.shards);
+	               (unsigned long long)s.shards_unhealthy, (unsigned long long)s.shards);
 }
 
 static struct err *why_of(struct readyz_job *j, enum subject check)

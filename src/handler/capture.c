@@ -224,7 +224,7 @@ static void tell_metrics(struct capture *c, const struct event_counts *now)
 	metric_add(&c->metrics->events_clicks, now->clicks - c->reported.clicks);
 	metric_add(&c->metrics->events_orphans, now->orphans - c->reported.orphans);
 	metric_add(&c->metrics->events_impressions, now->impressions - c->reported.impressions);
-	metric_add(&c->metrics->events_rejected, now->rejected - c->reported.rejected);
+	metric_add(&c->metrics->events_invalid, now->rejected - c->reported.rejected);
 	metric_add(&c->metrics->events_clicks_dropped, now->dropped - c->reported.dropped);
 	metric_add(&c->metrics->events_orphans_dropped, now->dropped_orphans - c->reported.dropped_orphans);
 }

@@ -48,7 +48,7 @@ void guess_address(const struct api_worker *w, struct http_conn *c, const struct
 static void refuse(struct api_worker *w, struct http_conn *c, const struct meter_reading *reading,
                    bool as_page, const char *what)
 {
-	metric_add(&w->metrics->limited, 1);
+	metric_add(&w->metrics->http_requests_limited, 1);
 	ratelimit_refuse(c, reading, as_page, what);
 }
 

@@ -24,6 +24,7 @@
 #include "base/pool.h"
 #include "http/body.h"
 #include "http/peers.h"
+#include "os/clock.h"
 
 #include <stdlib.h>
 
@@ -81,6 +82,8 @@ struct http_conn {
 	size_t large_bytes;       /* of the server's budget, while a large answer waits */
 
 	/* of the request at hand */
+	int64_t begun_ns; /* when it was whole; monotonic */
+	uint8_t route;
 	enum http_method method;
 	uint8_t minor_version;
 	bool keep_alive;
@@ -105,6 +108,8 @@ struct http_server {
 	size_t large_bytes; /* of all connections */
 	struct http_bodies bodies;
 	struct http_request request; /* the one at hand: parsed in place, handled before the next */
+	uint64_t turn_routes;        /* bits 1 << route: those that this turn has answered ... */
+	uint64_t turn_replies[METRICS_ROUTES_MAX]; /* ... and how often, of requests that it also received */
 };
 
 static const struct stream_ops conn_stream_ops, endless_stream_ops;
@@ -192,9 +197,33 @@ static unsigned reply_flags(const struct http_conn *c)
 	return flags;
 }
 
-static void count_reply(struct http_conn *c, int status)
+/* All requests that were received and answered in this turn took the same time: until its output leaves. So
+ * the hot path reads no clock. */
+static void count_turn(void *ctx)
 {
-	struct metrics *m = c->srv->metrics;
+	struct http_server *srv = ctx;
+	if (srv->turn_routes == 0)
+		return;
+	uint64_t duration_ns = (uint64_t)(clock_mono_ns() - loop_mono_ns(srv->loop));
+	for (; srv->turn_routes; srv->turn_routes &= srv->turn_routes - 1) {
+		int route = __builtin_ctzll(srv->turn_routes);
+		histogram_add(&srv->metrics->http_request_duration[route], duration_ns,
+		              srv->turn_replies[route]);
+		srv->turn_replies[route] = 0;
+	}
+}
+
+static inline void count_reply(struct http_conn *c, int status)
+{
+	struct http_server *srv = c->srv;
+	struct metrics *m = srv->metrics;
+	if (c->begun_ns == loop_mono_ns(srv->loop)) {
+		srv->turn_routes |= (uint64_t)1 << c->route;
+		srv->turn_replies[c->route]++;
+	} else {
+		histogram_add(&m->http_request_duration[c->route], (uint64_t)(clock_mono_ns() - c->begun_ns),
+		              1);
+	}
 	metric_add(&m->http_requests, 1);
 	if (status < 300)
 		metric_add(&m->http_2xx, 1);
@@ -304,9 +333,7 @@ void http_reply_ready(struct http_conn *c, const char *bytes, const struct http_
 {
 	if (!reply_begin(c))
 		return;
-	struct metrics *m = c->srv->metrics;
-	metric_add(&m->http_requests, 1);
-	metric_add(&m->http_3xx, 1);
+	count_reply(c, 302);
 	struct buf *out = stream_out_begin(&c->stream);
 	char *to = buf_reserve(out, ready->len + HTTP_READY_EXTRA);
 	if (LIKELY(to))
@@ -459,11 +486,18 @@ static const struct stream_ops endless_stream_ops = {
     .closed = endless_closed,
 };
 
+static void request_begin(struct http_conn *c)
+{
+	c->begun_ns = loop_mono_ns(c->srv->loop);
+	c->route = 0;
+}
+
 /* Requests that cannot be read */
 
 static void refusal_begin(struct http_conn *c)
 {
 	body_over(c);
+	request_begin(c);
 	c->keep_alive = false;
 	c->replied = false;
 	c->in_handler = true;
@@ -487,7 +521,7 @@ static void refuse(struct http_conn *c, int status, const char *reason)
 static void refuse_body(struct http_conn *c)
 {
 	refusal_begin(c);
-	metric_add(&c->srv->metrics->bodies_refused, 1);
+	metric_add(&c->srv->metrics->http_bodies_refused, 1);
 	http_reply(c, &body_refused);
 	refusal_end(c);
 }
@@ -504,6 +538,7 @@ static void take_request(struct http_conn *c, const struct http_request *req)
 /* True when the next request may be looked at. */
 static bool handle(struct http_conn *c, const struct http_request *req)
 {
+	request_begin(c);
 	c->replied = false;
 	c->in_handler = true;
 	c->srv->handler.handle(c->srv->handler.ctx, c, req);
@@ -753,6 +788,7 @@ int http_server_new(struct loop *l, const struct http_settings *s, const struct 
 	srv->metrics = m;
 	srv->peers = peers;
 	pool_init(&srv->conns, sizeof(struct http_conn), s->connections_max);
+	loop_add_turn_hook(l, count_turn, srv);
 	*ret = srv;
 	return 0;
 }
@@ -792,6 +828,12 @@ void http_server_drain(struct http_server *srv)
 bool http_server_is_idle(const struct http_server *srv)
 {
 	return srv->conns.live == 0;
+}
+
+void http_conn_set_route(struct http_conn *c, size_t route)
+{
+	ASSERT(route < METRICS_ROUTES_MAX);
+	c->route = (uint8_t)route;
 }
 
 struct arena *http_conn_arena(struct http_conn *c)

@@ -45,6 +45,7 @@ struct http_handler {
 	void *ctx;
 };
 
+/* Add the loop's other turn hooks before: a request's duration ends after them. */
 int http_server_new(struct loop *l, const struct http_settings *s, const struct http_handler *h,
                     struct metrics *m, struct http_server **ret, struct err *e);
 void http_server_free(struct http_server *srv); /* all connections must be gone */
@@ -93,6 +94,9 @@ void http_stream_begin(struct http_conn *c, const struct http_response *head,
  * `closed` is about to be called. */
 bool http_stream_write(struct http_conn *c, struct str bytes);
 void http_stream_end(struct http_conn *c); /* the peer may still read what was written */
+
+/* Under which number the duration of this request is counted (METRICS_ROUTES_MAX); 0 unless it is set. */
+void http_conn_set_route(struct http_conn *c, size_t route);
 
 /* Memory that lives until the reply; that of an endless answer until its end. */
 struct arena *http_conn_arena(struct http_conn *c);

@@ -5,7 +5,7 @@
 
 enum { ROUTE_PARAMS_MAX = 4 };
 
-/* `pattern` is a path whose segments are literal or `{}`; `{}` takes one non-empty segment. */
+/* A segment of `pattern` is literal, or a parameter such as `{key}`, which takes one non-empty segment. */
 struct route {
 	enum http_method method;
 	const char *pattern;
@@ -18,7 +18,7 @@ struct route_match {
 	struct str params[ROUTE_PARAMS_MAX];
 };
 
-/* HEAD matches a GET route. A literal segment wins over `{}`, whatever the table's order. */
+/* HEAD matches a GET route. A literal segment wins over a parameter, whatever the table's order. */
 struct route_match route_find(const struct route *routes, size_t count, enum http_method method,
                               struct str path);
 

@@ -43,8 +43,8 @@ struct cache {
 	uint32_t ghost_clock;
 	struct cache_entry *retired; /* unlinked, not yet freed; chained by `older` */
 	uint64_t retired_bytes;
-	uint64_t evictions;
-	uint64_t scanned_out;
+	uint64_t main_evictions;
+	uint64_t small_evictions;
 };
 
 /* Large, zeroed, and resident only where it was touched: an idle server pays nothing for a large cache. */
@@ -262,7 +262,7 @@ static void evict_small_locked(struct cache *c)
 		return;
 	}
 	ghost_remember_locked(c, e->hash);
-	c->scanned_out++;
+	c->small_evictions++;
 	entry_retire_locked(c, e);
 }
 
@@ -276,7 +276,7 @@ static void evict_main_locked(struct cache *c)
 		queue_push(&c->main, e);
 		return;
 	}
-	c->evictions++;
+	c->main_evictions++;
 	entry_retire_locked(c, e);
 }
 
@@ -407,8 +407,8 @@ struct cache_stats cache_read_stats(struct cache *c)
 	    .entries = c->entries,
 	    .bytes = c->small.bytes + c->main.bytes,
 	    .bytes_max = c->bytes_max,
-	    .evictions = c->evictions,
-	    .scanned_out = c->scanned_out,
+	    .main_evictions = c->main_evictions,
+	    .small_evictions = c->small_evictions,
 	};
 	pthread_mutex_unlock(&c->lock);
 	return s;

@@ -33,9 +33,9 @@ enum { SETTLE_MS = 100, SETTLE_PAD_MS = 63 };
 struct quota_sync;
 
 struct quota_sync_stats {
-	unsigned servers;          /* 0: it has never heard */
-	uint64_t rounds, failures; /* calls of the limiter, and those that failed */
-	uint64_t meters;           /* that are being settled */
+	uint64_t servers;         /* 0: it has never heard */
+	uint64_t syncs, failures; /* calls of the limiter, and those that failed */
+	uint64_t meters;          /* that are being settled */
 };
 
 /* `limiter` outlives the settler, which outlives the budgets that share its settling (budgets_share). */

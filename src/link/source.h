@@ -19,7 +19,7 @@ struct source_stats {
 	uint64_t taken;     /* since the start, and not given back */
 	uint64_t refilled;  /* brought to where they are taken from since the start, for all servers */
 	uint64_t lost; /* at most so many were taken and did not arrive, or found no room to go back to */
-	uint64_t shards, shards_failing;
+	uint64_t shards, shards_unhealthy;
 };
 
 struct key_source {

@@ -128,6 +128,7 @@ void loop_each_stream(struct loop *l, void (*fn)(struct stream *s, void *ctx), v
 struct timers *loop_timers(struct loop *l);
 
 /* The turn's time: taken once a turn. */
+int64_t loop_mono_ns(const struct loop *l);
 int64_t loop_mono_ms(const struct loop *l);
 int64_t loop_real_ms(const struct loop *l);
 const char *loop_http_date(const struct loop *l); /* HTTP_DATE_BYTES bytes */

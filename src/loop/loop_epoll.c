@@ -75,6 +75,7 @@ struct loop {
 	struct turn_hook hooks[LOOP_HOOKS_MAX];
 	size_t hook_count;
 
+	int64_t mono_ns;
 	int64_t mono_ms;
 	int64_t real_ms;
 	int64_t date_second;
@@ -571,7 +572,8 @@ static void stop_open(struct mail *m)
 
 static void take_time(struct loop *l)
 {
-	l->mono_ms = clock_mono_ms();
+	l->mono_ns = clock_mono_ns();
+	l->mono_ms = l->mono_ns / 1000000;
 	l->real_ms = clock_real_ms();
 	int64_t second = l->real_ms / 1000;
 	if (UNLIKELY(second != l->date_second)) {
@@ -730,6 +732,11 @@ void loop_each_stream(struct loop *l, void (*fn)(struct stream *s, void *ctx), v
 struct timers *loop_timers(struct loop *l)
 {
 	return &l->timers;
+}
+
+int64_t loop_mono_ns(const struct loop *l)
+{
+	return l->mono_ns;
 }
 
 int64_t loop_mono_ms(const struct loop *l)

@@ -99,7 +99,7 @@ static int message_pass(struct queue_kafka *q, struct partition *p, const struct
 	}
 	int r = marks_pass(q->marks, p->stream.number, w->id);
 	if (r == 0)
-		metric_add(&q->metrics->queue_replays, 1);
+		metric_add(&q->metrics->queue_duplicates, 1);
 	return r;
 }
 

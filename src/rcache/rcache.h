@@ -41,8 +41,8 @@ struct rcache_listener {
 
 struct rcache_stats {
 	uint64_t hits, misses, errors;
-	unsigned nodes, nodes_failing;
-	bool listening; /* to every node: changes of others arrive */
+	uint64_t nodes, nodes_unhealthy;
+	uint64_t listening; /* 1: to every node: changes of others arrive */
 };
 
 struct rcache {

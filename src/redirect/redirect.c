@@ -62,7 +62,7 @@ static struct target target_of(const struct cache_entry *e)
 static void refuse(struct api_worker *w, struct http_conn *c, const struct meter_reading *reading,
                    bool as_page)
 {
-	metric_add(&w->metrics->limited, 1);
+	metric_add(&w->metrics->http_requests_limited, 1);
 	ratelimit_refuse(c, reading, as_page,
 	                 "This link has been followed more often than its owner's limit allows.");
 }

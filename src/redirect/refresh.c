@@ -67,7 +67,7 @@ struct cache_entry *refresh_rescue(struct api_worker *w, struct str key, int err
 	struct cache_entry *e = err == ERR_CORRUPT ? NULL : cache_find(links_cache(w->api->links), key);
 	if (!e || !is_for_keeping(e) || (e->expires_ms != 0 && e->expires_ms <= loop_real_ms(w->loop)))
 		return NULL;
-	metric_add(&w->metrics->cache_rescues, 1);
+	metric_add(&w->metrics->cache_stale_served, 1);
 	atomic_store_explicit(&e->due_ms, loop_mono_ms(w->loop) + AGAIN_MS, memory_order_relaxed);
 	return e;
 }

@@ -218,7 +218,7 @@ static void count_step(struct clicks *c, struct stream *s, const struct advance 
 	if (step.fate == COUNTERS_ADDED)
 		metric_add(&c->config.metrics->counters_clicks, clicks);
 	else if (step.fate == COUNTERS_ANEW)
-		metric_add(&c->config.metrics->counters_rebuilt, 1);
+		metric_add(&c->config.metrics->counters_rebuilds, 1);
 	put_missing(c, &step);
 }
 

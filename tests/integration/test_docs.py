@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+import prometheus
+import stores
 from harness import ADMIN_KEY, CURT, ROOT, curt, run
 
 README = (ROOT / "README.md").read_text()
@@ -40,6 +42,35 @@ def test_every_setting_of_the_page_is_in_the_help():
     text = curt("serve", "--help").stdout
     for _, flag, _ in settings():
         assert re.search(rf"{flag}\b", text), flag
+
+
+# Metrics
+
+def documented_metrics():
+    """(name, type) of the page, by section."""
+    sections = {}
+    for section in (ROOT / "docs" / "metrics.md").read_text().split("\n## ")[1:]:
+        sections[section.splitlines()[0]] = set(re.findall(r"^\| `(\w+)` \| (\w+) \|", section, re.MULTILINE))
+    return sections
+
+
+def test_the_page_of_metrics_is_what_the_program_prints():
+    assert (ROOT / "docs" / "metrics.md").read_text() == curt("serve", "--metrics-markdown").stdout
+
+
+def test_a_server_has_exactly_the_documented_metrics(shared):
+    sections = documented_metrics()
+    cached = sections["curt serve with cache.url"] if stores.CACHED else set()
+    assert set(prometheus.read(shared).types.items()) == sections["Every process"] | sections["curt serve"] | cached
+
+
+def test_metrics_are_in_base_units_and_documented_once():
+    rows = [row for section in documented_metrics().values() for row in section]
+    assert len({name for name, _ in rows}) == len(rows) > 60
+    for name, kind in rows:
+        assert (kind == "counter") == name.endswith("_total"), name
+        assert kind != "histogram" or name.endswith("_seconds"), name
+        assert not re.search(r"(milli|micro|nano)|_(ms|us|ns|kb|mb)(_|$)", name), name
 
 
 # README
@@ -117,7 +148,7 @@ def test_the_changelog_knows_the_version():
 # The contract
 
 def routes():
-    """(method, path) of the source, with {} for a parameter."""
+    """(method, path) of the source."""
     source = (ROOT / "src" / "api" / "routes.c").read_text()
     found = {(method.lower(), path) for method, path in re.findall(r'\{HTTP_([A-Z]+), "([^"]+)", (?:OPEN|KNOWN)\(', source)}
     assert len(found) > 10
@@ -137,11 +168,11 @@ def operations(contract):
 
 
 def test_every_route_is_in_the_contract_and_the_other_way_round(contract):
-    written = {(method, re.sub(r"\{\w+\}", "{}", path)) for method, path, _ in operations(contract)}
+    written = {(method, path) for method, path, _ in operations(contract)}
     served = routes()
-    redirects = {("get", "/{}"), ("get", "/{}+"), ("post", "/{}")}  # in no table: whatever is no route is a short link
+    redirects = {("get", "/{key}"), ("get", "/{key}+"), ("post", "/{key}")}  # in no table: whatever is no route is a short link
     assert written - redirects == served
-    assert {("get", "/{}"), ("post", "/{}")} <= written
+    assert {("get", "/{key}"), ("post", "/{key}")} <= written
 
 
 def test_the_contract_is_a_whole_openapi_document(contract):

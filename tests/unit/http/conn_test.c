@@ -1104,7 +1104,7 @@ static int offer(size_t bytes)
 {
 	char head[4096];
 	int fd = dial();
-	uint64_t refused = metrics_sum(offsetof(struct metrics, bodies_refused));
+	uint64_t refused = metrics_sum(offsetof(struct metrics, http_bodies_refused));
 	size_t len = (size_t)snprintf(
 	    head, sizeof(head), "POST /count HTTP/1.1\r\nHost: h\r\nContent-Length: %zu\r\n\r\n", bytes);
 	assert_int_equal(send(fd, head, len, MSG_NOSIGNAL), len);
@@ -1115,7 +1115,7 @@ static int offer(size_t bytes)
 	}
 	int status = hear_head(fd, head);
 	bool is_refused = status == 503;
-	assert_int_equal(metrics_sum(offsetof(struct metrics, bodies_refused)) - refused, is_refused);
+	assert_int_equal(metrics_sum(offsetof(struct metrics, http_bodies_refused)) - refused, is_refused);
 	if (is_refused) {
 		assert_non_null(strstr(head, "\r\nRetry-After: 1\r\n"));
 		assert_non_null(strstr(head, "\r\nContent-Type: application/problem+json\r\n"));
