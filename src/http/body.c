@@ -16,9 +16,8 @@ static void share_set(struct http_body *b, struct http_bodies *all, size_t bytes
 	b->share_bytes = bytes;
 }
 
-/* Counts what the buffer has grown to: its capacity, for that is the memory it can fill. Asked when it has
- * grown already, and it is released at once when there was no room: all are beyond the budget by one body at
- * most, for that long. */
+/* Counts the buffer's capacity: that is the memory it can fill. The buffer has grown by then, and a refused
+ * body is released at once. So for a moment the budget may be exceeded by one body. */
 static bool share_grow(struct http_body *b, struct http_bodies *all)
 {
 	size_t bytes = b->bytes.cap > HTTP_LARGE_BYTES ? b->bytes.cap - HTTP_LARGE_BYTES : 0;
@@ -36,7 +35,7 @@ static ssize_t take_counted(struct http_body *b, const char *data, size_t len, c
 	size_t count = (size_t)MIN(len, b->expected - b->bytes.len);
 	buf_append(&b->bytes, data, count);
 	if (b->bytes.failed) {
-		*ret_reason = "The server is short of memory; try again.";
+		*ret_reason = "The server is out of memory. Try again.";
 		return -503;
 	}
 	b->is_whole = b->bytes.len == b->expected;

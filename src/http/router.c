@@ -1,7 +1,7 @@
 /*
- * A linear walk over the table: it has some dozens of rows, and nearly all differ from a path in their first
- * segment. The path is decided before the method: where a literal route fits, a wider one with parameter is not
- * asked, so that `GET /event` is "not this method" and not "no such short link".
+ * A linear walk over the table: it has some dozens of rows, and most differ from a path in the first segment.
+ * The path is decided before the method. Where a literal route fits, one with a parameter does not count: so
+ * `GET /event` is "wrong method" and not "no such short link".
  */
 #include "http/router.h"
 

@@ -9,7 +9,7 @@ enum { ROUTE_PARAMS_MAX = 4 };
 struct route {
 	enum http_method method;
 	const char *pattern;
-	const void *target; /* what the caller makes of it */
+	const void *target; /* the caller's */
 };
 
 struct route_match {

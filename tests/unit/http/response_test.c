@@ -84,12 +84,12 @@ static void statuses_without_a_body_have_no_length_and_no_body(void **state)
 	}
 }
 
-static void an_endless_response_has_no_length_and_begins_with_its_body(void **state)
+static void a_streaming_response_has_no_length_and_begins_with_its_body(void **state)
 {
 	(void)state;
 	CLEANUP(buf_release) struct buf out = {0};
 	struct http_response r = {.status = 200, .content_type = STR("a/b"), .body = STR("first")};
-	assert_int_equal(http_response_write(&out, &r, HTTP_OUT_ENDLESS | HTTP_OUT_CLOSE, DATE), 0);
+	assert_int_equal(http_response_write(&out, &r, HTTP_OUT_STREAMING | HTTP_OUT_CLOSE, DATE), 0);
 	assert_bytes(out.data, out.len,
 	             "HTTP/1.1 200 OK\r\n" DATE_LINE "Content-Type: a/b\r\nConnection: close\r\n\r\nfirst");
 }
@@ -250,7 +250,7 @@ int main(void)
 	    cmocka_unit_test(head_gets_the_same_head_and_no_body),
 	    cmocka_unit_test(the_connection_field_is_as_the_flags_say),
 	    cmocka_unit_test(statuses_without_a_body_have_no_length_and_no_body),
-	    cmocka_unit_test(an_endless_response_has_no_length_and_begins_with_its_body),
+	    cmocka_unit_test(a_streaming_response_has_no_length_and_begins_with_its_body),
 	    cmocka_unit_test(a_control_in_a_value_refuses_the_whole_response),
 	    cmocka_unit_test(a_name_that_is_no_token_refuses_the_whole_response),
 	    cmocka_unit_test(fields_that_frame_the_message_cannot_be_given),
