@@ -42,19 +42,16 @@ static ssize_t take_counted(struct http_body *b, const char *data, size_t len, c
 	return (ssize_t)count;
 }
 
-static ssize_t take_chunked(struct http_body *b, const char *data, size_t len, uint64_t bytes_max,
-                            const char **ret_reason)
-{
-	ssize_t count = http_chunked_feed(&b->chunked, data, len, bytes_max, &b->bytes, ret_reason);
-	b->is_whole = b->chunked.done;
-	return count;
-}
-
 ssize_t http_body_feed(struct http_body *b, struct http_bodies *all, const char *data, size_t len,
                        uint64_t bytes_max, const char **ret_reason)
 {
-	ssize_t count = b->is_chunked ? take_chunked(b, data, len, bytes_max, ret_reason)
-	                              : take_counted(b, data, len, ret_reason);
+	ssize_t count;
+	if (b->is_chunked) {
+		count = http_chunked_feed(&b->chunked, data, len, bytes_max, &b->bytes, ret_reason);
+		b->is_whole = b->chunked.done;
+	} else {
+		count = take_counted(b, data, len, ret_reason);
+	}
 	if (count < 0)
 		return count;
 	if (!share_grow(b, all))

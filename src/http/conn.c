@@ -92,36 +92,24 @@ static void request_begin(struct http_conn *c)
 
 /* Requests that cannot be read */
 
-static void refusal_begin(struct http_conn *c)
+/* Without a reason: the budget of bodies is used up. */
+static void refuse(struct http_conn *c, int status, const char *reason)
 {
 	conn_drop_body(c);
 	request_begin(c);
 	c->keep_alive = false;
 	c->replied = false;
 	c->in_handler = true;
-}
-
-static void refusal_end(struct http_conn *c)
-{
+	if (reason) {
+		c->srv->handler.refuse(c->srv->handler.ctx, c, status, reason);
+	} else {
+		metric_add(&c->srv->metrics->http_bodies_refused, 1);
+		http_reply(c, &reply_body_refused);
+	}
 	c->in_handler = false;
 	ASSERT(c->replied);
 	if (stream_is_open(&c->stream))
 		conn_end(c);
-}
-
-static void refuse(struct http_conn *c, int status, const char *reason)
-{
-	refusal_begin(c);
-	c->srv->handler.refuse(c->srv->handler.ctx, c, status, reason);
-	refusal_end(c);
-}
-
-static void refuse_body(struct http_conn *c)
-{
-	refusal_begin(c);
-	metric_add(&c->srv->metrics->http_bodies_refused, 1);
-	http_reply(c, &reply_body_refused);
-	refusal_end(c);
 }
 
 /* Requests */
@@ -206,10 +194,7 @@ static size_t body_bytes(struct http_conn *c, const char *data, size_t len, bool
 	ssize_t used = http_body_feed(&c->body, &srv->bodies, data, len, srv->settings.limits.body_bytes_max,
 	                              &reason);
 	if (used < 0) {
-		if (used == HTTP_BODY_NO_ROOM)
-			refuse_body(c);
-		else
-			refuse(c, (int)-used, reason);
+		refuse(c, (int)-used, used == HTTP_BODY_NO_ROOM ? NULL : reason);
 		return len;
 	}
 	if (!c->body.is_whole) {

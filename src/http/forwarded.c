@@ -98,12 +98,6 @@ static int add(struct proxies *p, struct ip ip, unsigned bits, struct err *e)
 	return 0;
 }
 
-static int add_loopback(struct proxies *p, struct err *e)
-{
-	int r = add(p, (struct ip){.bytes = {127}, .len = V4_BYTES}, 8, e);
-	return r ? r : add(p, (struct ip){.bytes = {[15] = 1}, .len = V6_BYTES}, 8 * V6_BYTES, e);
-}
-
 static int bad_item(struct str item, struct err *e)
 {
 	return err_set(e, ERR_INVALID,
@@ -129,7 +123,8 @@ static int add_item(struct proxies *p, struct str item, struct err *e)
 	struct str address = str_cut(&bits_text, '/');
 	struct ip ip;
 	if (str_eq_nocase(item, STR("loopback")))
-		return add_loopback(p, e);
+		return add(p, (struct ip){.bytes = {127}, .len = V4_BYTES}, 8, e)
+		           ?: add(p, (struct ip){.bytes = {[15] = 1}, .len = V6_BYTES}, 8 * V6_BYTES, e);
 	if (!ip_parse(address, &ip))
 		return bad_item(item, e);
 	bool is_mapped = ip.len == V4_BYTES && memchr(address.ptr, ':', address.len);

@@ -80,34 +80,13 @@ static bool host_valid(struct str host)
 
 static inline enum http_method method_find(struct str name)
 {
-	switch (name.len) {
-	case 3:
-		if (memcmp(name.ptr, "GET", 3) == 0)
-			return HTTP_GET;
-		if (memcmp(name.ptr, "PUT", 3) == 0)
-			return HTTP_PUT;
-		break;
-	case 4:
-		if (memcmp(name.ptr, "HEAD", 4) == 0)
-			return HTTP_HEAD;
-		if (memcmp(name.ptr, "POST", 4) == 0)
-			return HTTP_POST;
-		break;
-	case 5:
-		if (memcmp(name.ptr, "PATCH", 5) == 0)
-			return HTTP_PATCH;
-		break;
-	case 6:
-		if (memcmp(name.ptr, "DELETE", 6) == 0)
-			return HTTP_DELETE;
-		break;
-	case 7:
-		if (memcmp(name.ptr, "OPTIONS", 7) == 0)
-			return HTTP_OPTIONS;
-		break;
-	default: break;
-	}
-	return HTTP_METHOD_OTHER;
+	int method = HTTP_GET;
+	if (LIKELY(name.len == 3 && memcmp(name.ptr, "GET", 3) == 0))
+		return HTTP_GET;
+	while (method < HTTP_METHOD_OTHER &&
+	       !str_eq(name, str_of(http_method_name((enum http_method)method))))
+		method++;
+	return (enum http_method)method;
 }
 
 static inline void split_target(struct http_request *req, struct str from_path)

@@ -60,11 +60,6 @@ const char *http_status_text(int status)
 	}
 }
 
-static bool status_has_body(int status)
-{
-	return status >= 200 && status != 204 && status != 304;
-}
-
 static bool frames_message(struct str name)
 {
 	return str_eq_nocase(name, STR("content-length")) || str_eq_nocase(name, STR("transfer-encoding")) ||
@@ -104,7 +99,7 @@ static void plan_make(struct plan *p, const struct http_response *r, unsigned fl
 	p->status_line = str_n(p->status_text, (size_t)len);
 	p->length_line = STR("");
 	p->body = STR("");
-	if (status_has_body(r->status)) {
+	if (r->status >= 200 && r->status != 204 && r->status != 304) {
 		if (!(flags & HTTP_OUT_HEAD_ONLY))
 			p->body = r->body;
 		if (!(flags & HTTP_OUT_STREAMING)) {

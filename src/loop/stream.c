@@ -126,14 +126,6 @@ void stream_pause(struct stream *s)
 	s->paused = true;
 }
 
-static void stream_queue_delivery(struct stream *s)
-{
-	if (s->resumed)
-		return;
-	s->resumed = true;
-	list_push(&s->loop->resumed, &s->resumed_link);
-}
-
 void stream_resume(struct stream *s)
 {
 	if (!s->paused || s->state != STREAM_OPEN)
@@ -141,8 +133,10 @@ void stream_resume(struct stream *s)
 	s->paused = false;
 	if (!s->eof)
 		stream_interest(s, s->interest | EPOLLIN);
-	if (s->in.len > 0 || (s->eof && !s->eof_delivered))
-		stream_queue_delivery(s);
+	if (!s->resumed && (s->in.len > 0 || (s->eof && !s->eof_delivered))) {
+		s->resumed = true;
+		list_push(&s->loop->resumed, &s->resumed_link);
+	}
 }
 
 void stream_set_deadline(struct stream *s, int64_t at_ms)
