@@ -72,7 +72,7 @@ static const struct metric quota_sync_metrics[] = {
     ROW(meters, "curt_limits_synced", "gauge", "", "Limits that this server synchronises with others", ""),
     ROW(syncs, "curt_limits_syncs_total", "counter", "", "Synchronisations of limits with other servers", ""),
     ROW(failures, "curt_limits_sync_failures_total", "counter", "", "Synchronisations that failed",
-        "It grows: limits hold per server only"),
+        "It grows: each server continues with its share of the limits"),
 };
 #undef STATS
 

@@ -64,6 +64,8 @@ struct http_server {
 	uint64_t turn_replies[METRICS_ROUTES_MAX]; /* by route */
 };
 
+_Static_assert(METRICS_ROUTES_MAX <= 64, "turn_routes has a bit for each");
+
 static inline struct http_conn *conn_of(struct stream *s)
 {
 	return container_of(s, struct http_conn, stream);

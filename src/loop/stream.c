@@ -72,14 +72,9 @@ void stream_abort(struct stream *s)
 	timer_cancel(&l->timers, &s->timer);
 	os_sys.close(s->fd); /* leaves epoll too: this was the only descriptor */
 	s->fd = -1;
-	if (s->dirty) {
-		s->dirty = false;
-		list_remove(&s->dirty_link);
-	}
-	if (s->resumed) {
-		s->resumed = false;
-		list_remove(&s->resumed_link);
-	}
+	s->dirty = s->resumed = false;
+	list_remove(&s->dirty_link); /* harmless when it is on no list */
+	list_remove(&s->resumed_link);
 	list_remove(&s->all_link);
 	list_push(&l->graveyard, &s->all_link);
 }

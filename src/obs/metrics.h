@@ -11,12 +11,11 @@
 
 #include <stdatomic.h>
 
-/*
- * field, name, labels, meaning, when to worry. Rows of one name stand together; the first has the sentences.
- */
+/* field, name, labels, meaning, when to worry. Rows of one name are adjacent; the first has the sentences. */
 #define METRICS_COUNTERS(X)                                                                                  \
 	X(redirects, "curt_redirects_total", "", "Redirects sent", "")                                       \
-	X(cache_hits, "curt_cache_lookups_total", "result=\"hit\"", "Lookups in the in-process cache",       \
+	X(cache_hits, "curt_cache_lookups_total", "result=\"hit\"",                                          \
+	  "Lookups in the in-process cache; `negative`: it knows that there is no such link",                \
 	  "The share of `miss` grows: raise `cache.memory`")                                                 \
 	X(cache_negative, "curt_cache_lookups_total", "result=\"negative\"", "", "")                         \
 	X(cache_misses, "curt_cache_lookups_total", "result=\"miss\"", "", "")                               \
@@ -29,7 +28,7 @@
 	X(links_deleted, "curt_links_deleted_total", "", "Links deleted by a request", "")                   \
 	X(links_swept, "curt_links_swept_total", "", "Expired links removed", "")                            \
 	X(keys_skipped, "curt_keys_skipped_total", "",                                                       \
-	  "Generated keys skipped because they were taken or not permitted", "")                             \
+	  "Generated keys skipped: already taken, not valid here, or of a database that did not answer", "") \
 	X(keys_exhausted, "curt_keys_exhausted_total", "", "Times that the key source had no key",           \
 	  "It grows: creates get 503; check that `curt keygen` and `curt keysync` run")                      \
 	X(store_lookups, "curt_store_lookups_total", "", "Links looked up in the store", "")                 \
@@ -116,7 +115,7 @@ struct metrics {
 #define X(field, ...) struct histogram field;
 	METRICS_HISTOGRAMS(X)
 #undef X
-	struct histogram http_request_duration[METRICS_ROUTES_MAX]; /* by the number of the route */
+	struct histogram http_request_duration[METRICS_ROUTES_MAX]; /* by route: http_conn_set_route */
 	struct metrics *next;                                       /* registration chain */
 };
 

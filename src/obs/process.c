@@ -48,19 +48,15 @@ static uint64_t count_open_fds(void)
 	return n - 1; /* without the one that `dir` has */
 }
 
-/* The system says it in time since boot. Computed once: it must not move when the clock is set. */
+/* The system gives it in time since boot. The first result stays: it must not move when the clock is set. */
 static uint64_t start_time_ns(uint64_t since_boot_ns)
 {
-	static _Atomic uint64_t known; /* relaxed: all threads compute nearly the same */
-	uint64_t start_ns = atomic_load_explicit(&known, memory_order_relaxed);
-	if (start_ns == 0) {
-		struct timespec up;
-		clock_gettime(CLOCK_BOOTTIME, &up);
-		uint64_t up_ns = (uint64_t)up.tv_sec * 1000000000 + (uint64_t)up.tv_nsec;
-		start_ns = (uint64_t)clock_real_ms() * 1000000 - (up_ns - since_boot_ns);
-		atomic_store_explicit(&known, start_ns, memory_order_relaxed);
-	}
-	return start_ns;
+	static _Atomic uint64_t first;
+	struct timespec up;
+	clock_gettime(CLOCK_BOOTTIME, &up);
+	uint64_t up_ns = (uint64_t)up.tv_sec * 1000000000 + (uint64_t)up.tv_nsec, none = 0;
+	uint64_t start_ns = (uint64_t)clock_real_ms() * 1000000 - (up_ns - since_boot_ns);
+	return atomic_compare_exchange_strong(&first, &none, start_ns) ? start_ns : none;
 }
 
 struct process_stats process_read_stats(void)
