@@ -84,19 +84,13 @@ void conn_next_request(struct http_conn *c)
 	stream_resume(&c->stream);
 }
 
-static void request_begin(struct http_conn *c)
-{
-	c->begun_ns = loop_mono_ns(c->srv->loop);
-	c->route = 0;
-}
-
 /* Requests that cannot be read */
 
 /* Without a reason: the budget of bodies is used up. */
 static void refuse(struct http_conn *c, int status, const char *reason)
 {
 	conn_drop_body(c);
-	request_begin(c);
+	c->route = 0;
 	c->keep_alive = false;
 	c->replied = false;
 	c->in_handler = true;
@@ -117,7 +111,7 @@ static void refuse(struct http_conn *c, int status, const char *reason)
 /* True when the next request may be looked at. */
 static bool handle(struct http_conn *c, const struct http_request *req)
 {
-	request_begin(c);
+	c->route = 0;
 	c->replied = false;
 	c->in_handler = true;
 	c->srv->handler.handle(c->srv->handler.ctx, c, req);

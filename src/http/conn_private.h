@@ -33,7 +33,7 @@ struct http_conn {
 	size_t large_bytes;       /* of the server's budget, while a large response waits */
 
 	/* of the request at hand */
-	int64_t begun_ns; /* when it was whole; monotonic */
+	int64_t begun_ns; /* monotonic; set when it is deferred */
 	uint8_t route;
 	enum http_method method;
 	uint8_t minor_version;

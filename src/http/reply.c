@@ -24,12 +24,12 @@ static unsigned reply_flags(const struct http_conn *c)
 	return flags;
 }
 
-/* The end of the turn times what this turn also received (server.c), so that the hot path reads no clock. */
+/* What was not deferred is timed at the end of the turn (server.c), so that the hot path reads no clock. */
 static inline void count_reply(struct http_conn *c, int status)
 {
 	struct http_server *srv = c->srv;
 	struct metrics *m = srv->metrics;
-	if (c->begun_ns == loop_mono_ns(srv->loop)) {
+	if (LIKELY(c->state != CONN_WAITING)) {
 		srv->turn_routes |= (uint64_t)1 << c->route;
 		srv->turn_replies[c->route]++;
 	} else {
@@ -152,6 +152,8 @@ void http_conn_defer(struct http_conn *c)
 	if (!c->in_handler && c->state == CONN_WAITING)
 		return; /* one step of the response has led to another */
 	ASSERT(c->in_handler && !c->replied);
+	if (c->state != CONN_WAITING)
+		c->begun_ns = loop_mono_ns(c->srv->loop);
 	c->state = CONN_WAITING;
 	stream_pause(&c->stream);
 	stream_set_deadline(&c->stream, 0);
@@ -205,13 +207,14 @@ void http_stream_begin(struct http_conn *c, const struct http_response *head, st
 		return;
 	}
 	bool waited = c->state == CONN_WAITING;
+	if (stream_is_open(&c->stream))
+		count_reply(c, head->status);
 	c->keep_alive = false;
 	c->state = CONN_STREAMING;
 	c->owner = owner;
 	c->stream.ops = &streaming_ops;
 	if (!stream_is_open(&c->stream))
 		return; /* it closed in this very turn: streaming_closed follows */
-	count_reply(c, head->status);
 	bool begun = streaming_head(c, head);
 	if (waited)
 		conn_drop_body(c);
