@@ -163,9 +163,10 @@ bench:
 	@$(MAKE) --no-print-directory all $(OUT)/tests/support/hammer
 	@bench/run
 
-# docs/configuration.md comes from the same rows as --help.
+# docs/configuration.md comes from the same rows as --help, docs/metrics.md from those of /metrics.
 docs: all
 	@$(OUT)/curt serve --help-markdown >docs/configuration.md
+	@$(OUT)/curt serve --metrics-markdown >docs/metrics.md
 
 fuzz:
 	@tests/fuzz/run $(FUZZ_SECONDS)

@@ -204,7 +204,7 @@ static void reply_refused(struct event_request *q, struct http_conn *c, int err)
 	                          .code = err == ERR_LIMIT ? "spool-full" : "event-log-unavailable",
 	                          .fields = &retry,
 	                          .field_count = 1};
-	metric_add(&q->worker->metrics->events_refused, 1);
+	metric_add(&q->worker->metrics->events_requests_refused, 1);
 	problem_reply_with(
 	    c, &p, "%s",
 	    err == ERR_LIMIT ? "Too many events wait for the statistics. Send the body again in 5 seconds."

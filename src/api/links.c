@@ -84,7 +84,7 @@ static int take_alias(struct write_job *j, struct str alias, struct err *e)
 
 static void refuse_create(struct write_job *j)
 {
-	metric_add(&j->worker->metrics->limited, 1);
+	metric_add(&j->worker->metrics->http_requests_limited, 1);
 	ratelimit_refuse(j->conn, &j->reading, false,
 	                 "This API key, or its user, has used up the limit on new links.");
 }

@@ -1,107 +1,156 @@
-/* GET /metrics: the counters of all threads, and what only others can say about themselves at the moment. */
+/* GET /metrics, and docs/metrics.md from the same tables. */
+#include "api/metrics_page.h"
+
 #include "api/handlers.h"
+#include "api/routes.h"
 #include "link/quota_sync.h"
 #include "obs/log.h"
 
-struct gauge {
-	const char *name, *labels, *type, *help; /* help: NULL when the one before has the same name */
-	uint64_t value;
+struct server_stats {
+	struct cache_stats cache;
+	uint64_t spool_bytes, log_lines_dropped;
 };
 
-static void gauges_render(struct buf *out, const struct gauge *gauges, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		const struct gauge *g = &gauges[i];
-		if (g->help)
-			buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", g->name, g->help, g->name, g->type);
-		buf_printf(out, "%s%s %llu\n", g->name, g->labels, (unsigned long long)g->value);
+#define ROW(field, name, type, labels, help, worry)                     \
+	{                                                               \
+		name, type, labels, help, worry, offsetof(STATS, field) \
 	}
-}
 
-static void render_own(struct buf *out, struct api *api)
-{
-	struct cache_stats s = cache_read_stats(links_cache(api->links));
-	const struct gauge gauges[] = {
-	    {"curt_cache_entries", "", "gauge", "Links in the in-process cache", s.entries},
-	    {"curt_cache_bytes", "", "gauge", "Bytes of the in-process cache in use", s.bytes},
-	    {"curt_cache_bytes_max", "", "gauge", "Bound of the in-process cache", s.bytes_max},
-	    {"curt_cache_evictions_total", "", "counter", "Entries that left the main queue", s.evictions},
-	    {"curt_events_spool_bytes", "", "gauge", "Bytes of the event log that wait to be analysed",
-	     event_log_spool_bytes(api->event_log)},
-	    {"curt_log_lines_dropped_total", "", "counter", "Log lines lost because a buffer was full",
-	     log_dropped()},
-	    {"curt_cache_scanned_out_total", "", "counter", "Entries that left the small queue unused",
-	     s.scanned_out},
-	};
-	gauges_render(out, gauges, ARRAY_LEN(gauges));
-}
+#define STATS struct server_stats
+static const struct metric server_metrics[] = {
+    ROW(cache.entries, "curt_cache_entries", "gauge", "", "Links in the in-process cache", ""),
+    ROW(cache.bytes, "curt_cache_bytes", "gauge", "", "Memory of the in-process cache", ""),
+    ROW(cache.bytes_max, "curt_cache_max_bytes", "gauge", "", "Bound of that memory (`cache.memory`)", ""),
+    ROW(cache.main_evictions, "curt_cache_evictions_total", "counter", "queue=\"main\"",
+        "Entries that the in-process cache dropped: links that had been hit (`main`) and others (`small`)",
+        ""),
+    ROW(cache.small_evictions, "curt_cache_evictions_total", "counter", "queue=\"small\"", "", ""),
+    ROW(spool_bytes, "curt_events_spool_bytes", "gauge", "", "Bytes of the event log that wait to be counted",
+        "It grows for long: the sink or the queue does not keep up"),
+    ROW(log_lines_dropped, "curt_log_lines_dropped_total", "counter", "",
+        "Log lines lost because a buffer was full", ""),
+};
+#undef STATS
 
-static void render_rcache(struct buf *out, struct rcache *rcache)
-{
-	struct rcache_stats s = rcache->ops->stats(rcache);
-	const struct gauge gauges[] = {
-	    {"curt_shared_cache_lookups_total", "{result=\"hit\"}", "counter",
-	     "Lookups in the cache that servers share", s.hits},
-	    {"curt_shared_cache_lookups_total", "{result=\"miss\"}", "counter", NULL, s.misses},
-	    {"curt_shared_cache_errors_total", "", "counter", "Calls of the shared cache that failed",
-	     s.errors},
-	    {"curt_shared_cache_nodes", "", "gauge", "Nodes of the shared cache", s.nodes},
-	    {"curt_shared_cache_nodes_sick", "", "gauge", "Nodes that are left alone because they failed",
-	     s.nodes_failing},
-	    {"curt_shared_cache_listening", "", "gauge", "1 while changes by other servers arrive",
-	     s.listening},
-	};
-	gauges_render(out, gauges, ARRAY_LEN(gauges));
-}
+#define STATS struct rcache_stats
+static const struct metric rcache_metrics[] = {
+    ROW(hits, "curt_shared_cache_lookups_total", "counter", "result=\"hit\"",
+        "Lookups in the cache that servers share", ""),
+    ROW(misses, "curt_shared_cache_lookups_total", "counter", "result=\"miss\"", "", ""),
+    ROW(errors, "curt_shared_cache_errors_total", "counter", "", "Calls of the shared cache that failed", ""),
+    ROW(nodes, "curt_shared_cache_nodes", "gauge", "", "Nodes of the shared cache", ""),
+    ROW(nodes_unhealthy, "curt_shared_cache_nodes_unhealthy", "gauge", "",
+        "Nodes that failed and are not used until they answer again", "Above 0"),
+    ROW(listening, "curt_shared_cache_listening", "gauge", "",
+        "1 while changes by other servers arrive from every node",
+        "0: links are read from the store more often"),
+};
+#undef STATS
 
-static void render_source(struct buf *out, struct key_source *source)
-{
-	struct source_stats s = source->ops->stats(source);
-	const struct gauge gauges[] = {
-	    {"curt_keys_available", "", "gauge", "Keys that can be had now", s.available},
-	    {"curt_keys_aside", "", "gauge",
-	     "Keys that wait for a part of the store that was away when they were tried", s.deferred},
-	    {"curt_keys_taken_total", "", "counter", "Keys taken from their source and not given back",
-	     s.taken},
-	    {"curt_keys_refilled_total", "", "counter",
-	     "Keys that were brought to the shards, for all servers, since this one started", s.refilled},
-	    {"curt_keys_lost_total", "", "counter",
-	     "Keys, at most, that were taken and did not arrive, or found no room to go back to", s.lost},
-	    {"curt_keys_shards", "", "gauge", "Redis shards that hold keys", s.shards},
-	    {"curt_keys_shards_sick", "", "gauge", "Shards that are left alone because they failed",
-	     s.shards_failing},
-	};
-	gauges_render(out, gauges, ARRAY_LEN(gauges));
-}
+#define STATS struct source_stats
+static const struct metric source_metrics[] = {
+    ROW(available, "curt_keys_available", "gauge", "", "Keys that creates can take now",
+        "It nears 0: creates will get 503"),
+    ROW(deferred, "curt_keys_set_aside", "gauge", "",
+        "Keys that wait for a database that did not answer when they were tried",
+        "It stays high after that database is back"),
+    ROW(taken, "curt_keys_taken_total", "counter", "", "Keys taken from their source and not given back", ""),
+    ROW(refilled, "curt_keys_refilled_total", "counter", "",
+        "Keys added to the shards, for all servers, since this server started", ""),
+    ROW(lost, "curt_keys_lost_total", "counter", "",
+        "Keys taken that did not arrive, or that found no room when given back; an upper bound", ""),
+    ROW(shards, "curt_keys_shards", "gauge", "", "Redis shards that hold keys", ""),
+    ROW(shards_unhealthy, "curt_keys_shards_unhealthy", "gauge", "",
+        "Shards that failed and are not used until they answer again", "Above 0"),
+};
+#undef STATS
 
-static void render_quota_sync(struct buf *out, struct quota_sync *quota_sync)
-{
-	struct quota_sync_stats s = quota_sync_stats(quota_sync);
-	const struct gauge gauges[] = {
-	    {"curt_limits_servers", "", "gauge", "Servers that share the limits", s.servers},
-	    {"curt_limits_meters", "", "gauge", "Limits that are being settled", s.meters},
-	    {"curt_limits_settles_total", "", "counter", "Times that limits were settled", s.rounds},
-	    {"curt_limits_settle_failures_total", "", "counter", "Times that they could not be", s.failures},
-	};
-	gauges_render(out, gauges, ARRAY_LEN(gauges));
-}
+#define STATS struct quota_sync_stats
+static const struct metric quota_sync_metrics[] = {
+    ROW(servers, "curt_limits_servers", "gauge", "", "Servers that share the limits",
+        "It differs from the number of servers"),
+    ROW(meters, "curt_limits_synced", "gauge", "", "Limits that this server synchronises with others", ""),
+    ROW(syncs, "curt_limits_syncs_total", "counter", "", "Synchronisations of limits with other servers", ""),
+    ROW(failures, "curt_limits_sync_failures_total", "counter", "", "Synchronisations that failed",
+        "It grows: each server continues with its share of the limits"),
+};
+#undef STATS
 
 void metrics_get(struct api_call *call)
 {
-	const struct api *api = call->w->api;
+	struct api *api = call->w->api;
 	struct buf CLEANUP(buf_release) body = {0};
-	metrics_render(&body);
-	render_own(&body, call->w->api);
-	if (api->rcache)
-		render_rcache(&body, api->rcache);
-	if (api->source)
-		render_source(&body, api->source);
-	if (api->quota_sync)
-		render_quota_sync(&body, api->quota_sync);
+	metrics_write_common(&body);
+	metrics_write_routes(&body, route_label);
+	const struct server_stats server = {.cache = cache_read_stats(links_cache(api->links)),
+	                                    .spool_bytes = event_log_spool_bytes(api->event_log),
+	                                    .log_lines_dropped = log_dropped()};
+	metrics_write(&body, server_metrics, ARRAY_LEN(server_metrics), &server);
+	if (api->rcache) {
+		const struct rcache_stats s = api->rcache->ops->stats(api->rcache);
+		metrics_write(&body, rcache_metrics, ARRAY_LEN(rcache_metrics), &s);
+	}
+	if (api->source) {
+		const struct source_stats s = api->source->ops->stats(api->source);
+		metrics_write(&body, source_metrics, ARRAY_LEN(source_metrics), &s);
+	}
+	if (api->quota_sync) {
+		const struct quota_sync_stats s = quota_sync_stats(api->quota_sync);
+		metrics_write(&body, quota_sync_metrics, ARRAY_LEN(quota_sync_metrics), &s);
+	}
 	const struct http_response r = {
 	    .status = 200,
 	    .content_type = STR("text/plain; version=0.0.4; charset=utf-8"),
 	    .body = buf_view(&body),
 	};
 	http_reply(call->c, &r);
+}
+
+static void markdown_section(struct buf *out, const char *title, const char *about)
+{
+	buf_printf(out,
+	           "\n## %s\n\n%s\n\n| name | type | labels | meaning | when to worry |\n"
+	           "| --- | --- | --- | --- | --- |\n",
+	           title, about);
+}
+
+void metrics_markdown_page(struct buf *out)
+{
+	buf_str(out,
+	        STR("# Metrics\n"
+	            "\n"
+	            "`GET /metrics` of `curt serve`, and of `curt worker` on `worker.listen`, is Prometheus' "
+	            "text format.\n"
+	            "`make docs` writes this page from the same tables.\n"
+	            "\n"
+	            "    scrape_configs:\n"
+	            "      - job_name: curt\n"
+	            "        static_configs:\n"
+	            "          - targets: [\"127.0.0.1:8080\"]\n"
+	            "\n"
+	            "Counters begin at 0 when the process starts. Durations are histograms in seconds, with "
+	            "bounds of 1, 2.5 and 5\n"
+	            "times each power of ten from 10 µs to 10 s. The 99th percentile of redirects:\n"
+	            "\n"
+	            "    histogram_quantile(0.99, sum by (le) (\n"
+	            "      rate(curt_http_request_duration_seconds_bucket{route=\"/{key}\"}[5m])))\n"));
+	markdown_section(out, "Every process", "Metrics of parts that a process does not run stay 0.");
+	metrics_markdown_common(out);
+	markdown_section(
+	    out, "curt serve",
+	    "The duration of a request begins when its event loop receives its last byte, and ends\n"
+	    "when its response is handed to the kernel, with its event on record. Requests that the\n"
+	    "loop answers in the turn in which they arrived share one reading of the clock. A route\n"
+	    "appears after its first request; `/{key}` is a short link, `other` is no known route.");
+	metrics_markdown(out, &metrics_http_request_duration, 1);
+	metrics_markdown(out, server_metrics, ARRAY_LEN(server_metrics));
+	markdown_section(out, "curt serve with cache.url", "The cache that servers share.");
+	metrics_markdown(out, rcache_metrics, ARRAY_LEN(rcache_metrics));
+	markdown_section(out, "curt serve with keys.source = pool or claim",
+	                 "Where creates take their keys from.");
+	metrics_markdown(out, source_metrics, ARRAY_LEN(source_metrics));
+	markdown_section(out, "curt serve with limits.url", "Limits that servers share.");
+	metrics_markdown(out, quota_sync_metrics, ARRAY_LEN(quota_sync_metrics));
+	markdown_section(out, "curt worker", "A worker shows the partitions that it has.");
+	metrics_markdown(out, &metrics_queue_lag, 1);
 }

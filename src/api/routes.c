@@ -26,14 +26,14 @@ static const struct route routes[] = {
     {HTTP_DELETE, "/api/v1/deleteURL", PUBLIC(delete_url_delete)},
     {HTTP_POST, "/api/v1/links", AUTH(links_post, RIGHT_CREATE)},
     {HTTP_GET, "/api/v1/links", AUTH(links_list_get, RIGHT_READ)},
-    {HTTP_GET, "/api/v1/links/{}", AUTH(link_get, RIGHT_READ)},
-    {HTTP_PATCH, "/api/v1/links/{}", AUTH(link_patch, RIGHT_CREATE)},
-    {HTTP_DELETE, "/api/v1/links/{}", AUTH(link_delete, RIGHT_DELETE)},
-    {HTTP_GET, "/api/v1/links/{}/permissions", AUTH(permissions_get, RIGHT_READ)},
-    {HTTP_PUT, "/api/v1/links/{}/permissions/{}", AUTH(permission_put, RIGHT_CREATE)},
-    {HTTP_DELETE, "/api/v1/links/{}/permissions/{}", AUTH(permission_delete, RIGHT_CREATE)},
-    {HTTP_GET, "/api/v1/links/{}/stats", AUTH(link_stats_get, RIGHT_STATS)},
-    {HTTP_GET, "/api/v1/links/{}/visits", AUTH(link_visits_get, RIGHT_STATS)},
+    {HTTP_GET, "/api/v1/links/{key}", AUTH(link_get, RIGHT_READ)},
+    {HTTP_PATCH, "/api/v1/links/{key}", AUTH(link_patch, RIGHT_CREATE)},
+    {HTTP_DELETE, "/api/v1/links/{key}", AUTH(link_delete, RIGHT_DELETE)},
+    {HTTP_GET, "/api/v1/links/{key}/permissions", AUTH(permissions_get, RIGHT_READ)},
+    {HTTP_PUT, "/api/v1/links/{key}/permissions/{user}", AUTH(permission_put, RIGHT_CREATE)},
+    {HTTP_DELETE, "/api/v1/links/{key}/permissions/{user}", AUTH(permission_delete, RIGHT_CREATE)},
+    {HTTP_GET, "/api/v1/links/{key}/stats", AUTH(link_stats_get, RIGHT_STATS)},
+    {HTTP_GET, "/api/v1/links/{key}/visits", AUTH(link_visits_get, RIGHT_STATS)},
     {HTTP_GET, "/api/v1/orphans", AUTH(orphans_get, RIGHT_ADMIN)},
     {HTTP_GET, "/api/v1/stats", AUTH(overview_get, RIGHT_ADMIN)},
     {HTTP_GET, "/api/v1/live", AUTH(live_get, RIGHT_STATS)},
@@ -42,17 +42,44 @@ static const struct route routes[] = {
     {HTTP_GET, "/stats", PUBLIC(window_get)},
     {HTTP_POST, "/api/v1/keys", AUTH(keys_post, 0)},
     {HTTP_GET, "/api/v1/keys", AUTH(keys_get, 0)},
-    {HTTP_DELETE, "/api/v1/keys/{}", AUTH(key_delete, 0)},
+    {HTTP_DELETE, "/api/v1/keys/{id}", AUTH(key_delete, 0)},
     {HTTP_POST, "/api/v1/session", PUBLIC(session_post)},
     {HTTP_GET, "/api/v1/session", AUTH(session_get, 0)},
     {HTTP_DELETE, "/api/v1/session", PUBLIC(session_delete)},
     {HTTP_POST, "/api/v1/users", AUTH(users_post, RIGHT_ADMIN)},
     {HTTP_GET, "/api/v1/users", AUTH(users_get, 0)},
-    {HTTP_GET, "/api/v1/users/{}", AUTH(user_get, 0)},
-    {HTTP_PATCH, "/api/v1/users/{}", AUTH(user_patch, 0)},
-    {HTTP_DELETE, "/api/v1/users/{}/sessions", AUTH(user_sessions_delete, 0)},
+    {HTTP_GET, "/api/v1/users/{user}", AUTH(user_get, 0)},
+    {HTTP_PATCH, "/api/v1/users/{user}", AUTH(user_patch, 0)},
+    {HTTP_DELETE, "/api/v1/users/{user}/sessions", AUTH(user_sessions_delete, 0)},
     {HTTP_POST, "/api/v1/sweep", AUTH(sweep_post, RIGHT_ADMIN)},
 };
+
+static bool is_one_segment(struct str path)
+{
+	return path.len > 1 && !memchr(path.ptr + 1, '/', path.len - 1);
+}
+
+/* In metrics: rows of one pattern stand together in the table, and the first one stands for all of them. */
+enum { ROUTE_OTHER, ROUTE_REDIRECT, ROUTE_FIRST };
+_Static_assert(ROUTE_FIRST + ARRAY_LEN(routes) <= METRICS_ROUTES_MAX, "more histograms are needed");
+
+const char *route_label(size_t number)
+{
+	static const char *const outside[ROUTE_FIRST] = {"other", "/{key}"};
+	if (number < ROUTE_FIRST)
+		return outside[number];
+	return number - ROUTE_FIRST < ARRAY_LEN(routes) ? routes[number - ROUTE_FIRST].pattern : NULL;
+}
+
+static size_t route_number(const struct route_match *match, struct str path)
+{
+	if (!match->route)
+		return match->allowed == 0 && is_one_segment(path) ? ROUTE_REDIRECT : ROUTE_OTHER;
+	const struct route *first = match->route;
+	while (first > routes && strcmp(first[-1].pattern, first->pattern) == 0)
+		first--;
+	return ROUTE_FIRST + (size_t)(first - routes);
+}
 
 static bool is_reading(enum http_method m)
 {
@@ -79,12 +106,14 @@ void api_dispatch(void *ctx, struct http_conn *c, const struct http_request *req
 {
 	struct api_worker *w = ctx;
 	if (req->method == HTTP_METHOD_OTHER) {
+		http_conn_set_route(c, ROUTE_OTHER);
 		problem_reply(
 		    c, 501, "unknown-method",
 		    "The server does not support this method; use OPTIONS to list those of an address.");
 		return;
 	}
 	struct route_match match = route_find(routes, ARRAY_LEN(routes), req->method, req->path);
+	http_conn_set_route(c, route_number(&match, req->path));
 	if (match.route) {
 		const struct endpoint *to = match.route->target;
 		struct api_call call = {.w = w, .c = c, .req = req, .params = match.params};
@@ -135,6 +164,7 @@ static void handle_stats_role(void *ctx, struct http_conn *c, const struct http_
 static void handle(void *ctx, struct http_conn *c, const struct http_request *req)
 {
 	struct api_worker *w = ctx;
+	http_conn_set_route(c, ROUTE_REDIRECT);
 	if (LIKELY(is_reading(req->method)) && redirect_from_cache(w, c, req))
 		return;
 	api_dispatch(w, c, req);

@@ -11,3 +11,6 @@ void api_dispatch(void *ctx, struct http_conn *c, const struct http_request *req
 
 /* Makes api->health_checks, before the first request. health_checks_free ends them. */
 int readyz_init(struct api *api, struct err *e);
+
+/* The route's label in metrics; NULL behind the last one. */
+const char *route_label(size_t number);

@@ -106,7 +106,7 @@ static void keys_check(struct key_source *source, struct health_result *ret)
 		    &ret->why, ERR_LIMIT,
 		    "no keys are left (%llu of %llu shards do not answer): only links with an "
 		    "alias can be created",
-		    (unsigned long long)s.shards_failing, (unsigned long long)s.shards);
+		    (unsigned long long)s.shards_unhealthy, (unsigned long long)s.shards);
 }
 
 static void readyz_run(struct query_job *base)

@@ -82,17 +82,11 @@ struct str arena_printf(struct arena *a, const char *fmt, ...)
 	return text ? str_n(text, (size_t)len) : STR_NULL;
 }
 
-static void chunks_free(struct arena_chunk *c)
-{
-	while (c) {
-		struct arena_chunk *next = c->next;
-		free(c);
-		c = next;
-	}
-}
-
 void arena_release(struct arena *a)
 {
-	chunks_free(a->first);
+	for (struct arena_chunk *c = a->first, *next; c; c = next) {
+		next = c->next;
+		free(c);
+	}
 	*a = (struct arena){0};
 }

@@ -1,6 +1,6 @@
 /*
- * Memory with one release. Everything that belongs to a request is taken from its arena and goes
- * with it; nothing is freed singly. Zero-initialised is ready; the first allocation brings the first chunk.
+ * Memory with one release. Everything that belongs to a request is taken from its arena and goes with it;
+ * nothing is freed on its own. Zero-initialised is ready.
  */
 #pragma once
 
@@ -17,7 +17,7 @@ struct arena {
 void *arena_alloc(struct arena *a, size_t bytes) MUST_CHECK;
 void *arena_zalloc(struct arena *a, size_t bytes) MUST_CHECK;
 
-/* A NUL-terminated copy. STR_NULL gives STR_NULL; when memory ran out, `ptr` is NULL as well. */
+/* A NUL-terminated copy. STR_NULL gives STR_NULL; so does a lack of memory. */
 struct str arena_str(struct arena *a, struct str s);
 struct str arena_printf(struct arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
 

@@ -1,5 +1,6 @@
 #include "base/buf.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -38,25 +39,19 @@ void buf_append(struct buf *b, const void *data, size_t len)
 	b->len += len;
 }
 
-void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
+void buf_printf(struct buf *b, const char *fmt, ...)
 {
-	va_list again;
+	va_list ap, again;
+	va_start(ap, fmt);
 	va_copy(again, ap);
 	int len = vsnprintf(NULL, 0, fmt, again);
 	va_end(again);
 	ASSERT(len >= 0);
 	char *to = buf_reserve(b, (size_t)len + 1);
-	if (!to)
-		return;
-	vsnprintf(to, (size_t)len + 1, fmt, ap);
-	b->len += (size_t)len;
-}
-
-void buf_printf(struct buf *b, const char *fmt, ...)
-{
-	va_list ap;
-	va_start(ap, fmt);
-	buf_vprintf(b, fmt, ap);
+	if (to) {
+		vsnprintf(to, (size_t)len + 1, fmt, ap);
+		b->len += (size_t)len;
+	}
 	va_end(ap);
 }
 

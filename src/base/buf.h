@@ -1,12 +1,10 @@
 /*
- * A growable byte buffer. Failure is sticky: after memory ran out, `failed` stays true, appends do
- * nothing, and the writer checks once at the end. Zero-initialised is empty and ready.
+ * A growable byte buffer. Failure is sticky: after memory ran out, `failed` stays true and appends do nothing,
+ * so the writer checks once at the end. Zero-initialised is empty and ready.
  */
 #pragma once
 
 #include "base/str.h"
-
-#include <stdarg.h>
 
 struct buf {
 	char *data;
@@ -19,7 +17,6 @@ struct buf {
 char *buf_reserve(struct buf *b, size_t more);
 void buf_append(struct buf *b, const void *data, size_t len);
 void buf_printf(struct buf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
-void buf_vprintf(struct buf *b, const char *fmt, va_list ap) PRINTF_LIKE(2, 0);
 void buf_consume(struct buf *b, size_t len); /* drops `len` bytes from the front */
 void buf_release(struct buf *b);             /* frees; the buffer is empty and ready again */
 

@@ -1,4 +1,4 @@
-/* Numbers as they are stored and sent: from the low byte on, whatever the machine's own order. */
+/* Numbers as they are stored and sent: little-endian on every machine. */
 #pragma once
 
 #include "base/def.h"

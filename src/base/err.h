@@ -10,8 +10,8 @@
 enum {
 	ERR_NOT_FOUND = -1,   /* it is not there: tell the client so */
 	ERR_CONFLICT = -2,    /* it is there already, or changed underneath: choose another */
-	ERR_INVALID = -3,     /* the input is wrong: tell the client what to mend; never retry */
-	ERR_LIMIT = -4,       /* a bound was met: refuse now, it may pass later */
+	ERR_INVALID = -3,     /* the input is wrong: tell the client what to fix; never retry */
+	ERR_LIMIT = -4,       /* a limit was reached: refuse now, it may work later */
 	ERR_BUSY = -5,        /* somebody else holds it: wait or give up */
 	ERR_UNAVAILABLE = -6, /* a backend or the system failed and nothing was done: may be retried */
 	ERR_UNCERTAIN = -7,   /* it may or may not have happened: resolve before retrying */

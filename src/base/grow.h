@@ -7,8 +7,8 @@
 
 enum { ARRAY_ITEMS_MIN = 64 };
 
-/* The array with room for `need` items, at least 1; *cap says for how many there is. NULL when memory ran
- * out: then it stays where it is. */
+/* The array with room for `need` items, at least 1; `*cap` is its room. NULL when memory ran out: then the
+ * old array stays valid. */
 static inline void *array_grown(void *items, size_t *cap, size_t need, size_t item_bytes)
 {
 	if (LIKELY(need <= *cap))

@@ -99,16 +99,16 @@ static bool take_unicode(struct json_in *in, unsigned *ret)
 	if (*ret == 0)
 		return fail(in, "a string must not hold \\u0000");
 	if (*ret >= 0xdc00 && *ret <= 0xdfff)
-		return fail(in, "a surrogate stands alone");
+		return fail(in, "a \\u escape is half of a surrogate pair");
 	if (*ret < 0xd800 || *ret > 0xdbff)
 		return true;
 	if (in->end - in->at < 2 || in->at[0] != '\\' || in->at[1] != 'u')
-		return fail(in, "a surrogate stands alone");
+		return fail(in, "a \\u escape is half of a surrogate pair");
 	in->at += 2;
 	if (!take_hex4(in, &low))
 		return false;
 	if (low < 0xdc00 || low > 0xdfff)
-		return fail(in, "a surrogate stands alone");
+		return fail(in, "a \\u escape is half of a surrogate pair");
 	*ret = 0x10000 + ((*ret - 0xd800) << 10) + (low - 0xdc00);
 	return true;
 }
@@ -137,7 +137,7 @@ static size_t encode(unsigned c, char out[4])
 	return 4;
 }
 
-/* What stands behind a backslash, as UTF-8; 0 on an error. */
+/* What follows a backslash, as UTF-8; 0 on an error. */
 static size_t take_escape(struct json_in *in, char out[4])
 {
 	static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
@@ -149,7 +149,7 @@ static size_t take_escape(struct json_in *in, char out[4])
 		return take_unicode(in, &c) ? encode(c, out) : 0;
 	const char *found = letter ? strchr(names, letter) : NULL;
 	if (!found)
-		return fail(in, "a backslash must stand before one of \"\\/bfnrtu");
+		return fail(in, "a backslash must be followed by one of \"\\/bfnrtu");
 	out[0] = values[found - names];
 	return 1;
 }
@@ -162,7 +162,7 @@ static bool take_plain(struct json_in *in, struct str *ret)
 	while (in->at < in->end && *in->at != '"' && *in->at != '\\') {
 		unsigned char c = (unsigned char)*in->at;
 		if (c < 0x20)
-			return fail(in, "a control character stands in a string");
+			return fail(in, "a string has a control character");
 		ascii &= c < 0x80;
 		in->at++;
 	}

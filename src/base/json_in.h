@@ -1,7 +1,6 @@
 /*
- * Reading JSON in place, for the one path where a tree of allocated values costs more than the work itself:
- * events. It is a reader that is asked for what should come next, by RFC 8259, strictly; nothing is
- * allocated.
+ * A pull parser for JSON in place (RFC 8259, strict), which allocates nothing. It is for events: there a tree
+ * of allocated values would cost more than the work itself.
  *
  * The first error sticks: everything after it fails, and `wrong` says what it was.
  */
@@ -30,10 +29,10 @@ enum json_in_kind {
 
 struct json_in json_in_begin(struct str text);
 
-/* Is there nothing but white space left? */
+/* Whether only white space is left. */
 bool json_in_at_end(struct json_in *in);
 
-/* What value comes next; nothing is taken. Numbers are not told apart yet: JSON_IN_NUMBER. */
+/* The kind of the next value; takes nothing. All numbers are JSON_IN_NUMBER here. */
 enum json_in_kind json_in_peek(struct json_in *in);
 
 /* Takes the opening of an object or array. */
@@ -43,9 +42,9 @@ bool json_in_enter(struct json_in *in, char bracket);
  * `first` is the caller's, true before the first call. */
 bool json_in_more(struct json_in *in, char bracket, bool *first);
 
-/* A member's name and the colon behind it; one that does not fit the scratch is STR_NULL. `scratch` has room
- * for `room` bytes; a name or string without escapes is not copied but pointed at. One that is longer than
- * `room` is not an error: its value is cut, and *ret_whole is false. */
+/* A member's name and its colon, or a string. Without escapes it points into the input; otherwise it is
+ * decoded into `scratch`, which has `room` bytes. A longer one is no error: a name is STR_NULL then, a string
+ * is cut and *ret_whole is false. */
 bool json_in_name(struct json_in *in, char *scratch, size_t room, struct str *ret);
 bool json_in_string(struct json_in *in, char *scratch, size_t room, struct str *ret, bool *ret_whole);
 

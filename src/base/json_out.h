@@ -1,4 +1,4 @@
-/* Writing JSON by appending; reading is jansson's work. */
+/* Writes JSON by appending. */
 #pragma once
 
 #include "base/buf.h"

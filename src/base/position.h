@@ -1,10 +1,10 @@
-/* What an event is known by, and how far streams of events were read: what queues give and sinks keep. */
+/* The id of an event, and how far streams of events were read. Queues give both, sinks keep them. */
 #pragma once
 
 #include "base/def.h"
 
-/* An event's place in the log that it was first written to. Unlike any other's, and the same however often
- * and from wherever the event is read again. */
+/* An event's place in the log that it was first written to. It is unique, and stays the same wherever the
+ * event is read again. */
 struct event_id {
 	uint64_t node;
 	uint64_t segment;
@@ -21,7 +21,7 @@ struct position {
 	uint64_t offset; /* of the next event */
 };
 
-/* A step forward in a stream. Whoever keeps positions can tell by `from` that somebody else was there. */
+/* A step forward in a stream. When `from` is not the stored position, another reader was there. */
 struct advance {
 	uint64_t stream;
 	uint64_t from; /* 0: nothing was read before */

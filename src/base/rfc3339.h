@@ -1,4 +1,4 @@
-/* Times as the outside sees them: RFC 3339 in UTC; inside, milliseconds since 1970 (int64_t). */
+/* Times: RFC 3339 in UTC outside, milliseconds since 1970 (int64_t) inside. */
 #pragma once
 
 #include "base/str.h"

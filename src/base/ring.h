@@ -1,9 +1,9 @@
 /*
- * Consistent hashing: which of several members a key belongs to. Each member stands at many points of a
- * circle, chosen by its name alone; a key belongs to the member whose point comes next. A new member takes a
- * fair share from all others, and nothing else moves.
+ * Consistent hashing: which of several members a key belongs to. Each member has many points on a circle,
+ * chosen by its name alone. A key belongs to the member whose point comes next. A new member takes a fair
+ * share from all others, and nothing else moves.
  *
- * Placement is for ever: other processes, other versions and stored data rely on it. Never change a constant.
+ * Never change a constant: other processes, other versions and stored data rely on the placement.
  */
 #pragma once
 

@@ -34,7 +34,7 @@ static inline char ascii_lower(char c)
 	return c >= 'A' && c <= 'Z' ? (char)(c | 0x20) : c;
 }
 
-/* The same in small letters, in `out`, which may be where it stands. */
+/* The same in lower case, in `out`, which may be the string itself. */
 static inline struct str str_lower(struct str s, char *out)
 {
 	for (size_t i = 0; i < s.len; i++)
@@ -51,7 +51,7 @@ static inline int ascii_hex(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* By bytes, a beginning before what it begins: <0, 0 or >0. */
+/* By bytes, a prefix before the longer string: <0, 0 or >0. */
 int str_order(struct str a, struct str b);
 
 bool str_eq_nocase(struct str a, struct str b); /* ASCII only */
@@ -63,8 +63,8 @@ struct str str_trim(struct str s); /* spaces and tabs at both ends */
  * separator it returns all of `*s` and leaves STR_NULL, so a loop ends on `s.ptr == NULL`. */
 struct str str_cut(struct str *s, char sep);
 
-/* Cuts the first of several URLs off, trimmed, likewise. They are separated by commas, and so may be the
- * hosts within one: a comma separates URLs when a scheme follows ("redis://a:1,b:2/x, redis://c"). */
+/* Cuts off the first of several URLs, trimmed, likewise. A comma separates URLs only when a scheme follows:
+ * hosts within one may be separated by commas too ("redis://a:1,b:2/x, redis://c"). */
 struct str str_cut_url(struct str *s);
 
 /* Plain decimal digits only, no sign, no space. False on anything else and on overflow. */

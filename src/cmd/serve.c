@@ -1,3 +1,4 @@
+#include "api/metrics_page.h"
 #include "cmd/command.h"
 #include "cmd/service.h"
 #include "server/server.h"
@@ -48,10 +49,10 @@ static void reload(void *ctx, int argc, char **argv)
 	log_info("cmd", "the settings were read again");
 }
 
-static int print_markdown(void)
+static int print_markdown(void (*write)(struct buf *))
 {
 	struct buf CLEANUP(buf_release) text = {0};
-	settings_markdown(&text);
+	write(&text);
 	printf("%.*s", STR_ARG(buf_view(&text)));
 	return 0;
 }
@@ -60,7 +61,9 @@ int cmd_serve(int argc, char **argv)
 {
 	for (int i = 0; i < argc; i++) {
 		if (strcmp(argv[i], "--help-markdown") == 0)
-			return print_markdown();
+			return print_markdown(settings_markdown);
+		if (strcmp(argv[i], "--metrics-markdown") == 0)
+			return print_markdown(metrics_markdown_page);
 	}
 	struct server *s = calloc(1, sizeof(*s));
 	if (!s)

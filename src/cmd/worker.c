@@ -77,13 +77,12 @@ static void answer_ready(struct worker_service *w, struct http_conn *c)
 static void answer_metrics(struct worker_service *w, struct http_conn *c)
 {
 	struct buf CLEANUP(buf_release) out = {0};
-	metrics_render(&out);
-	buf_str(&out, STR("# HELP curt_queue_lag Messages of a partition that wait to be counted\n"
-	                  "# TYPE curt_queue_lag gauge\n"));
+	metrics_write_common(&out);
+	metrics_write_family(&out, &metrics_queue_lag);
 	for (size_t k = 0; k < w->count; k++) {
 		size_t n = queue_kafka_lags(w->pipelines[k].remote, w->lags, LAGS_MAX);
 		for (size_t i = 0; i < n; i++)
-			buf_printf(&out, "curt_queue_lag{topic=\"%s\",partition=\"%d\"} %llu\n",
+			buf_printf(&out, "%s{topic=\"%s\",partition=\"%d\"} %llu\n", metrics_queue_lag.name,
 			           w->lags[i].topic, (int)w->lags[i].partition,
 			           (unsigned long long)w->lags[i].messages);
 	}

@@ -204,7 +204,7 @@ static void publish(struct capture *c)
 	metric_add(&c->metrics->events_clicks, now->clicks - c->published.clicks);
 	metric_add(&c->metrics->events_orphans, now->orphans - c->published.orphans);
 	metric_add(&c->metrics->events_impressions, now->impressions - c->published.impressions);
-	metric_add(&c->metrics->events_rejected, now->rejected - c->published.rejected);
+	metric_add(&c->metrics->events_invalid, now->rejected - c->published.rejected);
 	metric_add(&c->metrics->events_clicks_dropped, now->dropped - c->published.dropped);
 	metric_add(&c->metrics->events_orphans_dropped, now->dropped_orphans - c->published.dropped_orphans);
 	uint64_t sequence = atomic_load_explicit(&t->sequence, memory_order_relaxed);

@@ -53,7 +53,7 @@ void request_client_address(const struct api_worker *w, struct http_conn *c, con
 static void refuse(struct api_worker *w, struct http_conn *c, const struct meter_reading *reading,
                    bool as_html, const char *reason)
 {
-	metric_add(&w->metrics->limited, 1);
+	metric_add(&w->metrics->http_requests_limited, 1);
 	ratelimit_refuse(c, reading, as_html, reason);
 }
 

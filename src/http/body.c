@@ -16,9 +16,8 @@ static void share_set(struct http_body *b, struct http_bodies *all, size_t bytes
 	b->share_bytes = bytes;
 }
 
-/* Counts what the buffer has grown to: its capacity, for that is the memory it can fill. Asked when it has
- * grown already, and it is released at once when there was no room: all are beyond the budget by one body at
- * most, for that long. */
+/* Counts the buffer's capacity: that is the memory it can fill. The buffer has grown by then, and a refused
+ * body is released at once. So for a moment the budget may be exceeded by one body. */
 static bool share_grow(struct http_body *b, struct http_bodies *all)
 {
 	size_t bytes = b->bytes.cap > HTTP_LARGE_BYTES ? b->bytes.cap - HTTP_LARGE_BYTES : 0;
@@ -36,26 +35,23 @@ static ssize_t take_counted(struct http_body *b, const char *data, size_t len, c
 	size_t count = (size_t)MIN(len, b->expected - b->bytes.len);
 	buf_append(&b->bytes, data, count);
 	if (b->bytes.failed) {
-		*ret_reason = "The server is short of memory; try again.";
+		*ret_reason = "The server is out of memory. Try again.";
 		return -503;
 	}
 	b->is_whole = b->bytes.len == b->expected;
 	return (ssize_t)count;
 }
 
-static ssize_t take_chunked(struct http_body *b, const char *data, size_t len, uint64_t bytes_max,
-                            const char **ret_reason)
-{
-	ssize_t count = http_chunked_feed(&b->chunked, data, len, bytes_max, &b->bytes, ret_reason);
-	b->is_whole = b->chunked.done;
-	return count;
-}
-
 ssize_t http_body_feed(struct http_body *b, struct http_bodies *all, const char *data, size_t len,
                        uint64_t bytes_max, const char **ret_reason)
 {
-	ssize_t count = b->is_chunked ? take_chunked(b, data, len, bytes_max, ret_reason)
-	                              : take_counted(b, data, len, ret_reason);
+	ssize_t count;
+	if (b->is_chunked) {
+		count = http_chunked_feed(&b->chunked, data, len, bytes_max, &b->bytes, ret_reason);
+		b->is_whole = b->chunked.done;
+	} else {
+		count = take_counted(b, data, len, ret_reason);
+	}
 	if (count < 0)
 		return count;
 	if (!share_grow(b, all))

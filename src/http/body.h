@@ -1,13 +1,14 @@
 /*
- * The body of a request that is not all there yet: it gathers, in either framing, until it is whole.
+ * The body of a request that has not arrived in full. It gathers, in either framing, until it is whole.
  *
- * Bodies gather before anybody knows who sends them, so those of one worker share a budget. What a body's
- * buffer has beyond 64 KiB counts, from the byte that made it grow until http_body_release: a deferred
- * request holds its share until the reply, because its memory stays until then. Only what has arrived
- * counts: a Content-Length alone takes no room from others. A body that finds no room is refused; one alone
- * always fits.
+ * Bodies arrive before the sender is known, so those of one worker share a budget:
  *
- * What is large must also move: see http_slowest_ms.
+ *   - The part of a body's buffer beyond 64 KiB counts, until http_body_release. A deferred request keeps its
+ *     body, and so its share, until the reply.
+ *   - Only what has arrived counts: a Content-Length alone takes nothing from others.
+ *   - A body that finds no room is refused. One alone always fits.
+ *
+ * Large bodies have a higher minimum rate: see http_slowest_ms.
  */
 #pragma once
 
@@ -16,13 +17,13 @@
 #include "http/request.h"
 
 enum {
-	HTTP_LARGE_BYTES = 64 * 1024, /* a body or an answer beyond this counts against a budget */
+	HTTP_LARGE_BYTES = 64 * 1024, /* a body or a response beyond this counts against a budget */
 	HTTP_LARGE_RATE = 64 * 1024,  /* least bytes a second of what is beyond */
 	HTTP_BODIES_BYTES_MAX = 64 * 1024 * 1024,
 };
 
-/* How long a peer may take for so many bytes, in either direction. At the least rate of the settings alone,
- * something large could be held for hours. */
+/* How long a peer may take for so many bytes, in either direction. At the minimum rate of the settings alone,
+ * a peer could hold something large for hours. */
 static inline uint64_t http_slowest_ms(uint64_t bytes, uint64_t bytes_rate)
 {
 	if (LIKELY(bytes <= HTTP_LARGE_BYTES))
@@ -42,7 +43,7 @@ struct http_body {
 	size_t share_bytes; /* of the budget */
 	uint64_t expected;  /* bytes, when it is not chunked */
 	uint64_t received;  /* bytes of the wire */
-	int64_t start_ms;   /* since when it is waited for */
+	int64_t start_ms;   /* when the server began to wait for it */
 	bool is_chunked;
 	bool is_whole;
 	struct http_chunked chunked;
@@ -61,8 +62,8 @@ enum { HTTP_BODY_NO_ROOM = -1 };
 ssize_t http_body_feed(struct http_body *b, struct http_bodies *all, const char *data, size_t len,
                        uint64_t bytes_max, const char **ret_reason);
 
-/* When what came so far was too slow: it may take `grace_ms`, and the time for the bytes that have come. */
+/* The deadline of the next bytes: `grace_ms`, and the time for the bytes that have arrived. */
 int64_t http_body_deadline_ms(const struct http_body *b, uint64_t grace_ms, uint64_t bytes_rate);
 
-/* Gives back the memory and the share. Harmless when there are none. */
+/* Gives back the memory and the share, if any. */
 void http_body_release(struct http_body *b, struct http_bodies *all);

@@ -1,6 +1,6 @@
 /*
- * Which byte may stand where, in one table, for all that reads or writes HTTP heads. Each byte has a bit for
- * each kind of place (RFC 9110, section 5.6; RFC 9112, section 3).
+ * Which bytes are allowed where in HTTP heads, for readers and writers alike. Each byte has a bit for each
+ * kind of place (RFC 9110, section 5.6; RFC 9112, section 3).
  */
 #pragma once
 

@@ -3,9 +3,9 @@
  * so the verdict cannot depend on how the input was cut.
  *
  * What costs a client little and us much is bounded. Framing bytes add to `overhead`, and each byte of data
- * takes OVERHEAD_PER_BYTE off again: chunks of one byte each pass (5 bytes of framing), but long extensions
- * or padded sizes on small chunks run into OVERHEAD_MAX. White space around sizes and extensions, which RFC
- * 9112 calls bad and only tolerates, is refused, because readers differ on it.
+ * takes OVERHEAD_PER_BYTE off again. So chunks of one byte pass (5 bytes of framing), but long extensions or
+ * padded sizes on small chunks reach OVERHEAD_MAX. White space around sizes and extensions is refused,
+ * because readers differ on it; RFC 9112 only tolerates it.
  */
 #include "http/chunked.h"
 
@@ -47,16 +47,11 @@ static const char bad_trailer[] = "a trailer field is malformed";
 static const char long_framing[] = "the chunked body has too much framing for its data";
 static const char long_trailers[] = "the trailer fields are too long";
 static const char long_body[] = "the body is too large";
-static const char no_memory[] = "there is no memory for the body";
+static const char no_memory[] = "the server is out of memory for the body";
 
 void http_chunked_init(struct http_chunked *c)
 {
 	*c = (struct http_chunked){.state = SIZE_FIRST};
-}
-
-static uint64_t room_left(const struct buf *body, uint64_t body_bytes_max)
-{
-	return body_bytes_max > body->len ? body_bytes_max - body->len : 0;
 }
 
 static int refuse(int status, const char *reason, const char **ret_reason)
@@ -65,7 +60,7 @@ static int refuse(int status, const char *reason, const char **ret_reason)
 	return -status;
 }
 
-/* What may follow a finished piece of the size line: another extension or the line's end. */
+/* After a complete part of the size line: another extension or the line's end may follow. */
 static bool size_line_goes_on(struct http_chunked *c, char byte)
 {
 	if (byte == ';')
@@ -184,7 +179,7 @@ static int take_framing_byte(struct http_chunked *c, char byte, uint64_t room, c
 	}
 }
 
-/* Copies what is here of the chunk at hand. Returns how many bytes, 0 when memory ran out. */
+/* Copies what has arrived of the current chunk. Returns how many bytes; 0: out of memory. */
 static size_t take_data(struct http_chunked *c, const char *data, size_t len, struct buf *body)
 {
 	size_t count = (size_t)MIN(c->left, len);
@@ -213,7 +208,8 @@ ssize_t http_chunked_feed(struct http_chunked *c, const char *data, size_t len, 
 		}
 		if (c->state < TRAILER_FIRST && ++c->overhead > OVERHEAD_MAX)
 			return refuse(400, long_framing, ret_reason);
-		int rc = take_framing_byte(c, data[at], room_left(body, body_bytes_max), ret_reason);
+		uint64_t room = body_bytes_max - MIN(body_bytes_max, body->len);
+		int rc = take_framing_byte(c, data[at], room, ret_reason);
 		if (rc < 0)
 			return rc;
 		at++;

@@ -5,10 +5,10 @@
 
 struct http_chunked {
 	int state;
-	uint64_t left;          /* of the chunk at hand */
-	uint32_t overhead;      /* bytes of framing that no data has made up for: bounded */
+	uint64_t left;          /* of the current chunk */
+	uint32_t overhead;      /* bytes of framing that data has not made up for: bounded */
 	uint32_t trailer_bytes; /* bounded */
-	uint32_t digits;        /* of the size at hand */
+	uint32_t digits;        /* of the current size */
 	bool done;
 };
 

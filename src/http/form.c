@@ -5,7 +5,7 @@
 bool http_is_form(const struct http_request *req)
 {
 	struct str type = http_request_field(req, STR("content-type"));
-	/* Some clients call everything a form unless they are told otherwise. */
+	/* curl and others send any body as a form unless a type is given. */
 	if (str_starts(str_trim(req->body), STR("{")))
 		return false;
 	return str_eq_nocase(str_trim(str_cut(&type, ';')), STR("application/x-www-form-urlencoded"));

@@ -4,9 +4,9 @@
 #include "base/arena.h"
 #include "http/request.h"
 
-/* Does the request say that its body is a form, and is it no JSON object either? */
+/* Whether the request says that its body is a form. A JSON object is not, whatever the request says. */
 bool http_is_form(const struct http_request *req);
 
-/* A field's value, decoded into the arena; STR_NULL when it is absent, malformed or memory ran out; the first
- * when there are several. */
+/* The first field of that name, decoded into the arena. STR_NULL when it is absent or malformed, or memory
+ * ran out. */
 struct str http_form_field(struct str body, struct str name, struct arena *arena);

@@ -33,11 +33,6 @@ static struct ip ip_of_v6(const struct in6_addr *v6)
 	return ip;
 }
 
-static bool addr_is_mapped(const struct net_addr *a)
-{
-	return a->any.sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&a->v6.sin6_addr);
-}
-
 static struct ip ip_of(const struct net_addr *a)
 {
 	struct ip ip = {.len = 0};
@@ -92,11 +87,6 @@ static bool networks_have(const struct network *networks, size_t count, const st
 	return false;
 }
 
-static bool ip_is_trusted(const struct proxies *p, const struct ip *ip)
-{
-	return networks_have(p->networks, p->count, ip);
-}
-
 /* The list of proxies */
 
 static int add(struct proxies *p, struct ip ip, unsigned bits, struct err *e)
@@ -108,16 +98,10 @@ static int add(struct proxies *p, struct ip ip, unsigned bits, struct err *e)
 	return 0;
 }
 
-static int add_loopback(struct proxies *p, struct err *e)
-{
-	int r = add(p, (struct ip){.bytes = {127}, .len = V4_BYTES}, 8, e);
-	return r ? r : add(p, (struct ip){.bytes = {[15] = 1}, .len = V6_BYTES}, 8 * V6_BYTES, e);
-}
-
 static int bad_item(struct str item, struct err *e)
 {
 	return err_set(e, ERR_INVALID,
-	               "'%.*s' is no proxy: write an address such as 192.0.2.7 or ::1, a network such as "
+	               "'%.*s' is not a proxy: write an address such as 192.0.2.7 or ::1, a network such as "
 	               "10.0.0.0/8 or fd00::/8, or loopback",
 	               (int)MIN(item.len, 80), item.ptr ? item.ptr : "");
 }
@@ -139,7 +123,8 @@ static int add_item(struct proxies *p, struct str item, struct err *e)
 	struct str address = str_cut(&bits_text, '/');
 	struct ip ip;
 	if (str_eq_nocase(item, STR("loopback")))
-		return add_loopback(p, e);
+		return add(p, (struct ip){.bytes = {127}, .len = V4_BYTES}, 8, e)
+		           ?: add(p, (struct ip){.bytes = {[15] = 1}, .len = V6_BYTES}, 8 * V6_BYTES, e);
 	if (!ip_parse(address, &ip))
 		return bad_item(item, e);
 	bool is_mapped = ip.len == V4_BYTES && memchr(address.ptr, ':', address.len);
@@ -152,7 +137,8 @@ static int add_item(struct proxies *p, struct str item, struct err *e)
 		char network[INET6_ADDRSTRLEN], host[INET6_ADDRSTRLEN];
 		ip_format(&masked, network);
 		ip_format(&ip, host);
-		return err_set(e, ERR_INVALID, "'%.*s' is no network: write %s/%u, or %s for that one alone",
+		return err_set(e, ERR_INVALID,
+		               "'%.*s' is not a network: write %s/%u, or %s for that address alone",
 		               (int)MIN(item.len, 80), item.ptr, network, bits, host);
 	}
 	return add(p, ip, bits, e);
@@ -162,7 +148,7 @@ int proxies_parse(struct str list, struct proxies **ret, struct err *e)
 {
 	struct proxies *p = calloc(1, sizeof(*p));
 	if (!p)
-		return err_set(e, ERR_NOMEM, "memory ran out");
+		return err_set(e, ERR_NOMEM, "out of memory");
 	struct str rest = str_trim(list);
 	int r = 0;
 	while (r == 0 && rest.len > 0) {
@@ -189,7 +175,7 @@ bool proxies_trust(const struct proxies *p, const struct net_addr *peer)
 	if (!p || p->count == 0)
 		return false;
 	struct ip ip = ip_of(peer);
-	return ip_is_trusted(p, &ip);
+	return networks_have(p->networks, p->count, &ip);
 }
 
 /* X-Forwarded-For */
@@ -222,11 +208,6 @@ static bool port_cut(struct str *entry, uint16_t *ret_port)
 	struct str port = str_n(colon + 1, entry->len - (size_t)(colon + 1 - entry->ptr));
 	entry->len = (size_t)(colon - entry->ptr);
 	return port_parse(port, ret_port);
-}
-
-static bool entry_parse(struct str entry, struct ip *ret, uint16_t *ret_port)
-{
-	return port_cut(&entry, ret_port) && ip_parse(entry, ret);
 }
 
 static struct net_addr addr_of(const struct ip *ip, uint16_t port)
@@ -267,10 +248,11 @@ static bool walk(const struct proxies *p, struct str list, unsigned *hops, struc
 	do {
 		struct ip ip;
 		uint16_t port;
-		if (++*hops > FORWARDED_HOPS_MAX || !entry_parse(entry_cut(&list), &ip, &port))
+		struct str entry = entry_cut(&list);
+		if (++*hops > FORWARDED_HOPS_MAX || !port_cut(&entry, &port) || !ip_parse(entry, &ip))
 			return false;
 		*ret = addr_of(&ip, port);
-		if (!ip_is_trusted(p, &ip))
+		if (!networks_have(p->networks, p->count, &ip))
 			return false;
 	} while (list.ptr);
 	return true;
@@ -280,7 +262,8 @@ void http_client_address(const struct proxies *p, const struct net_addr *peer, c
                          struct net_addr *ret)
 {
 	*ret = *peer;
-	if (UNLIKELY(addr_is_mapped(peer))) { /* to a listener on [::] all of IPv4 comes so */
+	/* A listener on [::] sees all IPv4 clients so. */
+	if (UNLIKELY(peer->any.sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&peer->v6.sin6_addr))) {
 		struct ip ip = ip_of(peer);
 		*ret = addr_of(&ip, net_addr_port(peer));
 	}
@@ -294,9 +277,9 @@ void http_client_address(const struct proxies *p, const struct net_addr *peer, c
 	}
 }
 
-/* A proxy that nobody named */
+/* A proxy that is not configured */
 
-/* Loopback, and what RFC 1918 and RFC 4193 set aside. */
+/* Loopback, and the private networks of RFC 1918 and RFC 4193. */
 static const struct network nearby[] = {
     {{.bytes = {127}, .len = V4_BYTES}, 8},        {{.bytes = {10}, .len = V4_BYTES}, 8},
     {{.bytes = {172, 16}, .len = V4_BYTES}, 12},   {{.bytes = {192, 168}, .len = V4_BYTES}, 16},

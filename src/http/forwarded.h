@@ -1,7 +1,6 @@
 /*
- * Who is asking, when proxies stand in between. Anybody may send X-Forwarded-For, so only what a configured
- * proxy appended is believed: the field is read from the right, up to the first address that is no proxy of
- * ours.
+ * The client's address behind proxies. Anybody may send X-Forwarded-For, so only what a configured proxy
+ * appended counts: the field is read from the right, up to the first address that is not a trusted proxy.
  */
 #pragma once
 
@@ -9,12 +8,12 @@
 #include "http/request.h"
 #include "os/net.h"
 
-struct proxies; /* networks whose X-Forwarded-For is believed; never changes */
+struct proxies; /* networks whose X-Forwarded-For is trusted; immutable */
 
 enum { PROXIES_MAX = 256, FORWARDED_HOPS_MAX = 32 };
 
-/* "10.0.0.0/8, 192.0.2.7, ::1/128, loopback": separated by commas; an empty list trusts nobody. ERR_INVALID
- * names the bad item and says what would be right. */
+/* "10.0.0.0/8, 192.0.2.7, ::1/128, loopback": separated by commas; an empty list trusts nobody. The message of
+ * ERR_INVALID names the bad item and the right form. */
 int proxies_parse(struct str list, struct proxies **ret, struct err *e);
 void proxies_free(struct proxies *p);
 bool proxies_trust(const struct proxies *p, const struct net_addr *peer); /* NULL trusts nobody */
@@ -29,7 +28,7 @@ bool proxies_trust(const struct proxies *p, const struct net_addr *peer); /* NUL
 void http_client_address(const struct proxies *p, const struct net_addr *peer, const struct http_request *req,
                          struct net_addr *ret);
 
-/* Does a proxy seem to stand in between that nobody named? The field is there, the peer is on this machine or
- * in a private network, and the list trusts nobody. */
+/* Whether there seems to be a proxy that is not configured: the field is there, the peer is on this machine
+ * or in a private network, and the list trusts nobody. */
 bool http_forwarded_is_lost(const struct proxies *p, const struct net_addr *peer,
                             const struct http_request *req);

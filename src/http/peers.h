@@ -1,4 +1,4 @@
-/* How many connections each address holds on one worker: a small counting table. IPv6 counts by /64. */
+/* Counts the connections of each address on one worker. IPv6 counts by /64. */
 #pragma once
 
 #include "os/net.h"

@@ -1,9 +1,9 @@
 /*
- * The head of an HTTP/1.1 request, by RFC 9112, strictly: what a proxy in front might read in another way is
- * refused (400, and the connection is closed) instead of guessed at.
+ * A request, and its strict parser (RFC 9112). What a proxy in front might read in another way is refused:
+ * 400, and the connection closes.
  *
- * http_parse_head is a pure function over a buffer that holds the bytes so far. It judges line by line, so
- * its verdict does not depend on how the bytes arrived. It never looks at the body.
+ * http_parse_head is a pure function over a buffer that holds the bytes so far. Its verdict does not depend
+ * on how the bytes arrived. It never looks at the body.
  */
 #pragma once
 
@@ -19,7 +19,7 @@ enum http_method {
 	HTTP_PATCH,
 	HTTP_DELETE,
 	HTTP_OPTIONS,
-	HTTP_METHOD_OTHER, /* a well-formed token that we do not know: 501 is the server's to say */
+	HTTP_METHOD_OTHER, /* a well-formed token that we do not know; the handler says 501 */
 	HTTP_METHOD_COUNT,
 };
 
@@ -28,7 +28,7 @@ struct http_field {
 	struct str value; /* without the white space around it */
 };
 
-/* All strings point into the parsed buffer (a path that an absolute-form target leaves out is a literal). */
+/* All strings point into the parsed buffer, except the path that an absolute-form target leaves out. */
 struct http_request {
 	enum http_method method;
 	uint8_t minor_version; /* 0 or 1 */
@@ -54,7 +54,7 @@ enum { HTTP_PARSE_MORE = 0 };
  * >0: the head is whole and this many bytes long; `req` is filled (all but `body`).
  *  0: HTTP_PARSE_MORE.
  * <0: the negated status to answer with before closing (-400, -414, -417, -431, -501, -505), and *ret_reason
- * is a static sentence for the client. Once said, no later byte may change it.
+ * is a static sentence for the client. No later byte may change it.
  *
  * A few empty lines (CRLF) in front of the request line are skipped and counted in the length.
  */
@@ -64,8 +64,8 @@ int http_parse_head(const char *data, size_t len, const struct http_limits *limi
 /* The field's value, STR_NULL when absent, the first when there are several. `name` in lower case. */
 struct str http_request_field(const struct http_request *req, struct str name);
 
-/* A copy that outlives the handler's call: strings go to the arena, but a body that stays where it is. False
- * when memory ran out. */
+/* A copy that outlives the handler's call. Strings go to the arena, except a body that stays. False when
+ * memory ran out. */
 bool http_request_copy(const struct http_request *req, struct arena *arena, struct http_request *ret);
 
 const char *http_method_name(enum http_method m);

@@ -1,9 +1,9 @@
 /*
  * A head is written in two passes over the same pieces: the first checks every byte and adds up the length,
- * the second copies into room that was taken at once. So a refused or failed response leaves no trace.
+ * the second copies into room that was reserved at once. So a refused or failed response leaves no trace.
  *
- * The fields that frame a message are this file's alone: a caller that passes one of them is refused, or a
- * client could be told two lengths.
+ * Only this file writes the fields that frame a message, and refuses them from callers: otherwise a response
+ * could have two lengths.
  */
 #include "http/response.h"
 
@@ -17,17 +17,16 @@
 _Static_assert(sizeof(LINE_CLOSE) - 1 <= HTTP_READY_EXTRA, "room for the Connection field");
 _Static_assert(sizeof(LINE_KEEP_10) - 1 <= HTTP_READY_EXTRA, "room for the Connection field");
 
-/* What is worked out before the copying. */
 struct plan {
 	struct str status_line;
-	struct str length_line; /* empty when the status has no body, or the body no end */
+	struct str length_line; /* empty when the status has no body, or the response streams */
 	struct str connection_line;
 	struct str body;
 	char status_text[64];
 	char length_text[48];
 };
 
-/* Those that are sent here. */
+/* Only the statuses that this server sends. */
 const char *http_status_text(int status)
 {
 	switch (status) {
@@ -59,11 +58,6 @@ const char *http_status_text(int status)
 	case 505: return "HTTP Version Not Supported";
 	default: return "Unknown";
 	}
-}
-
-static bool status_has_body(int status)
-{
-	return status >= 200 && status != 204 && status != 304;
 }
 
 static bool frames_message(struct str name)
@@ -105,10 +99,10 @@ static void plan_make(struct plan *p, const struct http_response *r, unsigned fl
 	p->status_line = str_n(p->status_text, (size_t)len);
 	p->length_line = STR("");
 	p->body = STR("");
-	if (status_has_body(r->status)) {
+	if (r->status >= 200 && r->status != 204 && r->status != 304) {
 		if (!(flags & HTTP_OUT_HEAD_ONLY))
 			p->body = r->body;
-		if (!(flags & HTTP_OUT_ENDLESS)) {
+		if (!(flags & HTTP_OUT_STREAMING)) {
 			len = snprintf(p->length_text, sizeof(p->length_text), "Content-Length: %zu\r\n",
 			               r->body.len);
 			p->length_line = str_n(p->length_text, (size_t)len);

@@ -1,6 +1,6 @@
 /*
- * The one place that writes response heads. A name that is no token, or a value with CR, LF, NUL or another
- * control, is refused: nothing is written then.
+ * The one place that writes response heads. It refuses names that are no tokens, and values with CR, LF, NUL
+ * or other control characters; then it writes nothing.
  */
 #pragma once
 
@@ -10,10 +10,10 @@
 #include "http/request.h"
 
 enum {
-	HTTP_OUT_HEAD_ONLY = 1, /* the answer to HEAD: same head, no body */
+	HTTP_OUT_HEAD_ONLY = 1, /* the response to HEAD: same head, no body */
 	HTTP_OUT_CLOSE = 2,     /* says Connection: close */
 	HTTP_OUT_KEEP_10 = 4,   /* says Connection: keep-alive, to an HTTP/1.0 client that asked */
-	HTTP_OUT_ENDLESS = 8,   /* no Content-Length: more follows the body until the connection ends */
+	HTTP_OUT_STREAMING = 8, /* no Content-Length: more follows the body until the connection ends */
 };
 
 struct http_response {
@@ -25,8 +25,8 @@ struct http_response {
 };
 
 /*
- * Appends status line, Date, the fields, Content-Type, Content-Length (none for 1xx, 204, 304 and what has no
- * end), Connection, and the body. 0 or ERR_INVALID or ERR_NOMEM (then `out` is as before).
+ * Appends status line, Date, the fields, Content-Type, Content-Length (none for 1xx, 204, 304 and
+ * streaming responses), Connection, and the body. 0 or ERR_INVALID or ERR_NOMEM (then `out` is as before).
  */
 int http_response_write(struct buf *out, const struct http_response *r, unsigned flags,
                         const char date[HTTP_DATE_BYTES]);
@@ -34,8 +34,8 @@ int http_response_write(struct buf *out, const struct http_response *r, unsigned
 const char *http_status_text(int status); /* "Not Found" */
 
 /*
- * A response that is made once and sent often: everything but the date and the connection field. `head` ends
- * with the empty line's CRLF; the date's bytes stand at `date_at`.
+ * A response that is made once and sent often: everything but the date and the connection field. It ends with
+ * the empty line's CRLF; the date's bytes are at `date_at`.
  */
 struct http_ready {
 	uint32_t len;

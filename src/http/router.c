@@ -1,7 +1,7 @@
 /*
- * A linear walk over the table: it has some dozens of rows, and nearly all differ from a path in their first
- * segment. The path is decided before the method: where a literal route fits, a wider one with `{}` is not
- * asked, so that `GET /event` is "not this method" and not "no such short link".
+ * A linear walk over the table: it has some dozens of rows, and most differ from a path in the first segment.
+ * The path is decided before the method. Where a literal route fits, one with a parameter does not count: so
+ * `GET /event` is "wrong method" and not "no such short link".
  */
 #include "http/router.h"
 
@@ -25,7 +25,7 @@ static bool pattern_fits(const char *pattern, struct str path, struct fit *ret)
 	ret->rank = 0;
 	ret->param_count = 0;
 	while (*pattern) {
-		if (pattern[0] == '{' && pattern[1] == '}') {
+		if (*pattern == '{') {
 			const char *start = at;
 			while (at < end && *at != '/')
 				at++;
@@ -34,12 +34,12 @@ static bool pattern_fits(const char *pattern, struct str path, struct fit *ret)
 			ASSERT(ret->param_count < ROUTE_PARAMS_MAX);
 			ret->params[ret->param_count++] = str_n(start, (size_t)(at - start));
 			ret->rank &= ~(uint64_t)1;
-			pattern += 2;
+			pattern = strchr(pattern, '}') + 1;
 			continue;
 		}
 		if (at == end || *at != *pattern)
 			return false;
-		if (*at == '/') /* begins a segment, which is literal unless `{}` comes */
+		if (*at == '/') /* begins a segment, which is literal unless a parameter comes */
 			ret->rank = ret->rank << 1 | 1;
 		at++;
 		pattern++;

@@ -5,11 +5,11 @@
 
 enum { ROUTE_PARAMS_MAX = 4 };
 
-/* `pattern` is a path whose segments are literal or `{}`; `{}` takes one non-empty segment. */
+/* A segment of `pattern` is literal, or a parameter such as `{key}`, which takes one non-empty segment. */
 struct route {
 	enum http_method method;
 	const char *pattern;
-	const void *target; /* what the caller makes of it */
+	const void *target; /* the caller's */
 };
 
 struct route_match {
@@ -18,7 +18,7 @@ struct route_match {
 	struct str params[ROUTE_PARAMS_MAX];
 };
 
-/* HEAD matches a GET route. A literal segment wins over `{}`, whatever the table's order. */
+/* HEAD matches a GET route. A literal segment wins over a parameter, whatever the table's order. */
 struct route_match route_find(const struct route *routes, size_t count, enum http_method method,
                               struct str path);
 

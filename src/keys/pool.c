@@ -360,7 +360,7 @@ static struct source_stats pool_stats(struct key_source *base)
 	for (size_t i = 0; i < p->shard_count; i++) {
 		stats.available += atomic_load(&p->shards[i].left);
 		stats.deferred += atomic_load(&p->shards[i].deferred);
-		stats.shards_failing += key_list_is_failing(p->shards[i].list) ? 1 : 0;
+		stats.shards_unhealthy += key_list_is_failing(p->shards[i].list) ? 1 : 0;
 	}
 	return stats;
 }

@@ -43,8 +43,8 @@ struct cache {
 	uint32_t ghost_clock;
 	struct cache_entry *retired; /* unlinked, but not freed; chained by `older` */
 	uint64_t retired_bytes;
-	uint64_t evictions;
-	uint64_t scanned_out;
+	uint64_t main_evictions;
+	uint64_t small_evictions;
 };
 
 /* Resident only where touched: an idle server pays nothing for a large cache. */
@@ -257,7 +257,7 @@ static void evict_small_locked(struct cache *c)
 		return;
 	}
 	c->ghosts[e->hash & c->mask] = (struct ghost){.tag = ghost_tag(e->hash), .when = ++c->ghost_clock};
-	c->scanned_out++;
+	c->small_evictions++;
 	entry_retire_locked(c, e);
 }
 
@@ -271,7 +271,7 @@ static void evict_main_locked(struct cache *c)
 		queue_push(&c->main, e);
 		return;
 	}
-	c->evictions++;
+	c->main_evictions++;
 	entry_retire_locked(c, e);
 }
 
@@ -402,8 +402,8 @@ struct cache_stats cache_read_stats(struct cache *c)
 	    .entries = c->entries,
 	    .bytes = c->small.bytes + c->main.bytes,
 	    .bytes_max = c->bytes_max,
-	    .evictions = c->evictions,
-	    .scanned_out = c->scanned_out,
+	    .main_evictions = c->main_evictions,
+	    .small_evictions = c->small_evictions,
 	};
 	pthread_mutex_unlock(&c->lock);
 	return s;

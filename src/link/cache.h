@@ -76,7 +76,7 @@ struct cache_fill {
 };
 
 struct cache_stats {
-	uint64_t entries, bytes, bytes_max, evictions, scanned_out;
+	uint64_t entries, bytes, bytes_max, main_evictions, small_evictions;
 };
 
 int cache_new(uint64_t bytes_max, uint64_t seed, struct cache **ret, struct err *e);

@@ -17,7 +17,7 @@ struct source_stats {
 	uint64_t taken;     /* since the start, without those put back */
 	uint64_t refilled;  /* added to the pool since the start, for all servers */
 	uint64_t lost;      /* upper bound of keys taken that did not arrive, or could not be put back */
-	uint64_t shards, shards_failing;
+	uint64_t shards, shards_unhealthy;
 };
 
 struct key_source {

@@ -174,7 +174,7 @@ bool links_is_open(struct links *l, const struct link_record *link, int64_t now_
 
 void links_count_commit(struct metrics *m, size_t n, int64_t start_ns, bool failed)
 {
-	histogram_record(&m->store_commit_us, (uint64_t)(clock_mono_ns() - start_ns) / 1000);
+	histogram_add(&m->store_commit_duration, (uint64_t)(clock_mono_ns() - start_ns), 1);
 	metric_add(&m->store_writes, n);
 	metric_add(&m->store_commits, 1);
 	if (failed)

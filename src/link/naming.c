@@ -142,7 +142,7 @@ static void source_failed(struct key_supply *s, int r, const struct err *why, st
 {
 	struct links *l = s->links;
 	s->failed = r == ERR_LIMIT || r == ERR_UNAVAILABLE ? ERR_BUSY : r;
-	metric_add(&m->keys_dry, 1);
+	metric_add(&m->keys_exhausted, 1);
 	pthread_mutex_lock(&l->source_lock);
 	l->source_why = *why;
 	pthread_mutex_unlock(&l->source_lock);

@@ -61,7 +61,7 @@ struct quota_sync {
 	struct round_use reported[BATCH_MAX];
 	struct limiter_use uses[BATCH_MAX];
 	size_t use_count;
-	_Atomic uint64_t rounds, failures, meters;
+	_Atomic uint64_t syncs, failures, meters;
 	bool stopped;
 };
 
@@ -371,7 +371,7 @@ static void sync_meters(struct quota_sync *s, int64_t mono_ms)
 	s->answer_ms = clock_mono_ms() - asked_ms;
 	/* Measured from before the call: the limiter starts later. */
 	atomic_store_explicit(&s->quota.until, meter_units(mono_ms + HOLD_MS), memory_order_relaxed);
-	atomic_fetch_add_explicit(&s->rounds, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&s->syncs, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&s->failures, r < 0, memory_order_relaxed);
 	s->asked_ms = mono_ms;
 	log_state(s, r, mono_ms);
@@ -444,7 +444,7 @@ struct quota_sync_stats quota_sync_stats(struct quota_sync *s)
 {
 	return (struct quota_sync_stats){
 	    .servers = atomic_load_explicit(&s->quota.servers, memory_order_relaxed),
-	    .rounds = atomic_load_explicit(&s->rounds, memory_order_relaxed),
+	    .syncs = atomic_load_explicit(&s->syncs, memory_order_relaxed),
 	    .failures = atomic_load_explicit(&s->failures, memory_order_relaxed),
 	    .meters = atomic_load_explicit(&s->meters, memory_order_relaxed),
 	};

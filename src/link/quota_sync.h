@@ -31,9 +31,9 @@ enum { SYNC_MS = 100, SYNC_PAD_MS = 63 };
 struct quota_sync;
 
 struct quota_sync_stats {
-	unsigned servers;          /* 0: unknown */
-	uint64_t rounds, failures; /* calls of the limiter, and failed ones */
-	uint64_t meters;           /* with a current period */
+	uint64_t servers;         /* 0: unknown */
+	uint64_t syncs, failures; /* calls of the limiter, and failed ones */
+	uint64_t meters;          /* with a current period */
 };
 
 /* `limiter` outlives this, which outlives the budgets that use its state (budgets_share). */

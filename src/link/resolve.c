@@ -9,7 +9,7 @@ static int lookup_counted(struct links *l, struct store_lookup *reads, size_t n,
 {
 	int64_t start_ns = clock_mono_ns();
 	int r = store_lookup(l->store, reads, n);
-	histogram_record(&m->store_lookup_us, (uint64_t)(clock_mono_ns() - start_ns) / 1000);
+	histogram_add(&m->store_lookup_duration, (uint64_t)(clock_mono_ns() - start_ns), 1);
 	metric_add(&m->store_lookups, n);
 	metric_add(&m->store_lookup_batches, 1);
 	bool failed = r < 0;

@@ -1,12 +1,21 @@
 /*
- * The event loop of one worker thread. It delivers bytes and takes writes; how the bytes move (epoll today)
- * is behind this face, and nothing above it sees a readiness event or a descriptor.
+ * The event loop of one worker thread. It delivers bytes and takes writes. Nothing above it sees a readiness
+ * event or a descriptor, so epoll could be replaced.
  *
- * One turn: wait; deliver what arrived; open the mail; run the timers; deliver to streams that were resumed;
- * run the turn hooks; send all output that the turn queued; bury the streams that were closed. So whatever a
- * hook does (such as writing the turn's event log) is done before any response of the turn leaves.
+ * One turn:
  *
- * All functions but loop_post and loop_stop belong to the loop's own thread.
+ *   1. wait
+ *   2. deliver what arrived, and accept connections
+ *   3. open the mail
+ *   4. deliver to streams that were resumed
+ *   5. run the timers
+ *   6. run the turn hooks
+ *   7. send all output that the turn queued
+ *   8. give closed streams back to their owners
+ *
+ * So what a hook does, such as writing the turn's events to the log, is done before any response leaves.
+ *
+ * Only loop_post and loop_stop may be called by other threads.
  */
 #pragma once
 
@@ -30,17 +39,17 @@ struct stream_ops {
 	/* The peer sends no more. It may still read. */
 	void (*eof)(struct stream *s);
 
-	/* All queued output has left; said once for each stream_ask_drained. */
+	/* All queued output has left; called once for each stream_ask_drained. */
 	void (*drained)(struct stream *s);
 
 	/* The deadline has passed; it is cleared. */
 	void (*deadline)(struct stream *s);
 
-	/* The last call: the memory is the owner's again. */
+	/* The last call: the memory belongs to the owner again. */
 	void (*closed)(struct stream *s);
 };
 
-/* What epoll's data points at. */
+/* epoll's data points at it. */
 struct loop_source {
 	void (*ready)(struct loop_source *, unsigned events);
 };
@@ -53,11 +62,11 @@ struct stream {
 	int fd;
 	uint8_t state;
 	bool paused;
-	bool dirty;    /* on the loop's list of streams with output */
-	bool resumed;  /* on the loop's list of streams to deliver to */
-	bool eof;      /* the peer sends no more */
-	bool eof_said; /* and the owner knows */
-	bool sending;  /* output did not leave at once: waiting for room */
+	bool dirty;   /* on the loop's list of streams with output */
+	bool resumed; /* on the loop's list of streams to deliver to */
+	bool eof;     /* the peer sends no more */
+	bool eof_delivered;
+	bool sending; /* output did not leave at once: waits for room */
 	bool drained_asked;
 	unsigned interest; /* events asked of epoll */
 	struct buf in;     /* delivered, not consumed */
@@ -86,16 +95,15 @@ static inline size_t stream_backlog(const struct stream *s)
 /* Asks for `drained`, once; at the end of this turn at the earliest. */
 void stream_ask_drained(struct stream *s);
 
-/* Paused, a stream delivers nothing (and reads nothing further from the peer). Resuming delivers what is
- * there later in the same turn, or in the next one. */
+/* A paused stream delivers nothing, and reads no more from the peer. Resuming delivers what is there, later
+ * in the same turn or in the next one. */
 void stream_pause(struct stream *s);
 void stream_resume(struct stream *s);
 
 /* An absolute time on the monotonic clock; 0 clears. Cheap enough for every request. */
 void stream_set_deadline(struct stream *s, int64_t at_ms);
 
-/* Sends what is queued, then closes in a way that lets the peer read it all: no reset because of unread
- * input. */
+/* Sends what is queued, then closes so that the peer can read it all: unread input causes no reset. */
 void stream_close(struct stream *s);
 void stream_abort(struct stream *s); /* at once */
 bool stream_is_open(const struct stream *s);
@@ -128,6 +136,7 @@ void loop_each_stream(struct loop *l, void (*fn)(struct stream *s, void *ctx), v
 struct timers *loop_timers(struct loop *l);
 
 /* The turn's time: taken once a turn. */
+int64_t loop_mono_ns(const struct loop *l);
 int64_t loop_mono_ms(const struct loop *l);
 int64_t loop_real_ms(const struct loop *l);
 const char *loop_http_date(const struct loop *l); /* HTTP_DATE_BYTES bytes */

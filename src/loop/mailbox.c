@@ -11,7 +11,7 @@ int mailbox_init(struct mailbox *m, struct err *e)
 	atomic_init(&m->sleeping, false);
 	m->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (m->fd < 0)
-		return err_set(e, ERR_UNAVAILABLE, "cannot make an eventfd: %s", strerror(errno));
+		return err_set(e, ERR_UNAVAILABLE, "cannot create an eventfd: %s", strerror(errno));
 	return 0;
 }
 
@@ -24,8 +24,8 @@ void mailbox_release(struct mailbox *m)
 
 /*
  * The sender pushes, then looks at `sleeping`; the owner sets `sleeping`, then looks at `head`. Both pairs
- * are sequentially consistent, so at least one of the two sees the other, and no mail waits unseen. Whoever
- * turns `sleeping` off writes to the eventfd: one system call per sleep, not per mail.
+ * are sequentially consistent, so at least one of the two sees the other, and no mail waits unseen. The
+ * sender that clears `sleeping` writes to the eventfd: one system call per sleep, not per mail.
  */
 void mailbox_post(struct mailbox *m, struct mail *mail)
 {
@@ -36,7 +36,7 @@ void mailbox_post(struct mailbox *m, struct mail *mail)
 	if (atomic_load(&m->sleeping) && atomic_exchange(&m->sleeping, false)) {
 		uint64_t one = 1;
 		ssize_t written = write(m->fd, &one, sizeof(one));
-		(void)written; /* fails only when the counter is full, and then the owner is awake anyway */
+		(void)written; /* fails only when the counter is full: then the owner is awake */
 	}
 }
 
@@ -58,7 +58,7 @@ void mailbox_clear(struct mailbox *m)
 {
 	uint64_t count;
 	ssize_t got = read(m->fd, &count, sizeof(count));
-	(void)got; /* EAGAIN: a late wake-up that found us awake */
+	(void)got; /* EAGAIN: the wake-up came late */
 }
 
 void mailbox_open_all(struct mailbox *m)

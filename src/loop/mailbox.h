@@ -1,6 +1,6 @@
 /*
- * Messages to a loop from other threads, without locks: senders push onto an atomic stack, the loop takes it
- * whole once a turn and reverses it, so that each sender's mails come in order. A mail belongs to the box
+ * Messages to a loop from other threads, without locks. Senders push onto an atomic stack. The loop takes all
+ * of it once a turn and reverses it, so that each sender's mails come in order. A mail belongs to the mailbox
  * from posting until its `open` is called.
  */
 #pragma once
@@ -25,7 +25,7 @@ void mailbox_release(struct mailbox *m);
 
 void mailbox_post(struct mailbox *m, struct mail *mail); /* any thread */
 
-/* The owner's side. A sleep is entered only between a mailbox_sleep that said true and mailbox_wake. */
+/* For the owner. It sleeps only between a mailbox_sleep that returned true and mailbox_wake. */
 bool mailbox_sleep(struct mailbox *m); /* false: there is mail */
 void mailbox_wake(struct mailbox *m);
 void mailbox_clear(struct mailbox *m); /* `fd` was readable */

@@ -20,8 +20,9 @@ struct offload {
 	bool stopping;
 	struct list queue;
 	size_t queued;
-	_Atomic size_t backlog;            /* and those that are being done; read without the lock */
-	struct list flights[FLIGHT_SLOTS]; /* shared jobs from submission until their outcome is known */
+	_Atomic size_t backlog; /* queued and running; read without the lock */
+	struct list
+	    flights[FLIGHT_SLOTS]; /* jobs with a `share`, from submission until their outcome is known */
 
 	unsigned thread_count;
 	pthread_t threads[];
@@ -97,12 +98,12 @@ static size_t take_batch(struct offload *o, struct offload_job **batch)
 	}
 	o->queued -= n;
 	if (o->queued > 0)
-		pthread_cond_signal(&o->wake); /* more than one batch: another thread may help */
+		pthread_cond_signal(&o->wake); /* more than one batch: wake another thread */
 	pthread_mutex_unlock(&o->lock);
 	return n;
 }
 
-/* From here on new jobs of the same share start a flight of their own. */
+/* From here on, a new job of the same share runs by itself. */
 static void end_flights(struct offload *o, struct offload_job **batch, size_t n)
 {
 	pthread_mutex_lock(&o->lock);

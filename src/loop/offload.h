@@ -1,7 +1,7 @@
 /*
- * Work that may block, done by a few threads beside the loops. Jobs that wait are handed over in batches, so
- * that one query or one commit serves all of them; a job whose `share` equals that of one under way does not
- * run at all: it gets that one's outcome. The more load, the larger the batches.
+ * A thread pool for work that may block. Waiting jobs are handed over in batches, so that one query or one
+ * commit serves many: the more load, the larger the batches. A job whose `share` equals that of one under way
+ * does not run: it gets that one's outcome.
  */
 #pragma once
 
@@ -17,7 +17,7 @@ struct offload_job {
 	void (*done)(struct offload_job *);
 	struct str share; /* STR_NULL: never shared */
 
-	/* the pool's own */
+	/* private to the pool */
 	uint64_t share_hash;
 	struct list link;      /* in the queue, or in its leader's followers */
 	struct list flight;    /* in the table of flights */
@@ -50,7 +50,7 @@ int offload_new(const struct offload_config *config, struct offload **ret, struc
 /* Finishes what was submitted (its mail is posted), then ends the threads. */
 void offload_free(struct offload *o);
 
-/* How many jobs wait or are being done; any thread. */
+/* How many jobs wait or run; any thread. */
 size_t offload_backlog(const struct offload *o);
 
 /* Any loop's thread. ERR_LIMIT when the queue is full: the caller answers 503. */

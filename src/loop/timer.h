@@ -1,7 +1,7 @@
 /*
- * Timers of one loop: a wheel of slots, one tick wide each. Setting, moving and cancelling cost a list
- * operation. A timer further ahead than one round stays in its slot and is passed over until its round comes.
- * A timer never fires early, and at most one tick late (plus the length of a turn).
+ * Timers of one loop: a wheel of slots, each one tick wide. Setting, moving and cancelling cost a list
+ * operation. A timer further ahead than one round stays in its slot until its round comes. A timer never
+ * fires early, and at most one tick late (plus the length of a turn).
  */
 #pragma once
 
@@ -19,7 +19,7 @@ struct timer {
 struct timers {
 	struct list slots[TIMER_SLOTS];
 	uint64_t occupied[TIMER_SLOTS / 64]; /* a set bit may be stale, a clear one is true */
-	int64_t tick;                        /* all slots up to here have been looked at */
+	int64_t tick;                        /* the last slot that was run */
 	size_t armed_count;
 };
 

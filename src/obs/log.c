@@ -1,16 +1,17 @@
 /*
- * How a line travels: its thread copies it into the thread's ring (log_ring.h) and goes on; the flusher takes
- * it out, formats it (log_format.h) and writes it with its neighbours.
+ * A thread copies its line into its own ring (log_ring.h) and goes on. The flusher takes lines out, formats
+ * them (log_format.h) and writes many at once.
  *
  * Three rules make this exact. The first two need one total order of the accesses they name, so those are
  * sequentially consistent.
- *   waking    a writer moves its ring's `head`, then looks at `sleeping`; the flusher sets `sleeping`, then
+ *
+ *   waking    A writer moves its ring's `head`, then looks at `sleeping`. The flusher sets `sleeping`, then
  *             looks at every `head` once more. One of them sees the other: no line waits unseen.
- *   stopping  a writer sets its ring's `busy`, then looks at `running`; log_stop clears `running`, then the
- *             flusher waits for the end of every `busy` and drains. So a line either is in the last drain or
- *             its writer found the log stopped and wrote it itself.
- *   losing    a line that does not fit adds to its ring's `lost`. Whoever comes first, the writer with its
- *             next line that fits or the flusher with an empty ring, takes that number and tells it.
+ *   stopping  A writer sets its ring's `busy`, then looks at `running`. log_stop clears `running`; then the
+ *             flusher waits for the end of every `busy` and drains. So a line is in the last drain, or its
+ *             writer found the log stopped and wrote it itself.
+ *   losing    A line that does not fit adds to its ring's `lost`. The writer with its next line that fits, or
+ *             the flusher with an empty ring, takes that number and logs it, whichever comes first.
  */
 #include "obs/log.h"
 
@@ -37,7 +38,7 @@ enum {
 	BUSY_ENTRIES = 64, /* with so many at once, rings fill fast: do not linger */
 	LINGER_MS = 1,     /* after a line, more are awaited this long before they need to wake the flusher */
 	STALL_WAIT_MS = 100,
-	STALL_WAITS = 50, /* a pipe whose reader takes nothing for so many waits loses lines */
+	STALL_WAITS = 50, /* lines are lost when a pipe's reader takes nothing for so many waits */
 	STALL_WAITS_STOPPING = 10,
 };
 
@@ -47,7 +48,7 @@ static _Atomic bool running;
 static _Atomic bool sleeping;
 static _Atomic bool reopen_wanted;
 
-/* The flusher's own: log_start fills it before the task is started, log_stop clears it afterwards. */
+/* Only the flusher uses it. log_start fills it before the task starts, log_stop clears it afterwards. */
 static struct {
 	struct task task;
 	int fd;
@@ -56,19 +57,18 @@ static struct {
 	bool may_stall;     /* anything but a regular file */
 	int stalls;         /* waits since the last byte went out */
 	bool mid_line;      /* the last byte that went out was not a newline */
-	uint64_t unwritten; /* lines that were refused or stalled, not yet told */
+	uint64_t unwritten; /* lines that were refused or stalled, not yet logged */
 	size_t len;
 	char out[OUT_BYTES];
 } flusher;
 
 const struct conf_row log_rows[] = {
     {"log", "level", CONF_ENUM, offsetof(struct log_settings, level), .def = "info",
-     .choices = log_level_names, .flags = CONF_RELOADABLE,
-     .help = "The least important lines that are still written."},
+     .choices = log_level_names, .flags = CONF_RELOADABLE, .help = "The lowest level that is written."},
     {"log", "format", CONF_ENUM, offsetof(struct log_settings, format), .def = "text",
-     .choices = log_format_names, .help = "Lines for people, or one JSON object a line for machines."},
+     .choices = log_format_names, .help = "text, or json: one object a line."},
     {"log", "file", CONF_STRING, offsetof(struct log_settings, file), .def = "",
-     .help = "Where the lines go; empty means standard error. SIGHUP opens it anew after rotation."},
+     .help = "The log file; empty: standard error. SIGHUP reopens it after rotation."},
 };
 const size_t log_row_count = ARRAY_LEN(log_rows);
 
@@ -84,15 +84,15 @@ static bool stall_again(void)
 	return ++flusher.stalls <= limit;
 }
 
-/* A hang-up counts as ready: the write then tells what is wrong. */
+/* A hang-up counts as ready: the write then fails with the reason. */
 static bool out_ready(void)
 {
 	struct pollfd p = {.fd = flusher.fd, .events = POLLOUT};
 	return !flusher.may_stall || poll(&p, 1, STALL_WAIT_MS) != 0;
 }
 
-/* Returns how many bytes went out: fewer than `len` when they are refused or stall for too long. A pipe
- * that polls as ready takes PIPE_BUF bytes at once, so a reader who stopped cannot hang the flusher. */
+/* Returns how many bytes went out: fewer than `len` when they are refused or stall for too long. A pipe that
+ * polls as ready takes PIPE_BUF bytes at once, so a reader that stopped cannot block the flusher. */
 static size_t out_write(const char *data, size_t len)
 {
 	size_t done = 0;
@@ -135,16 +135,15 @@ PRINTF_LIKE(2, 3) static bool out_write_own(enum log_level level, const char *fm
 
 static bool out_write_lost(uint64_t lines, const char *reason)
 {
-	return out_write_own(LOG_WARN, "%llu %s: %s", (unsigned long long)lines,
-	                     lines == 1 ? "line was lost" : "lines were lost", reason);
+	return out_write_own(LOG_WARN, "log lines lost: count=%ju reason=\"%s\"", (uintmax_t)lines, reason);
 }
 
-/* A line cut in the middle by a failure is ended first, and what was lost is told. */
+/* Ends a line that a failure cut in the middle, and logs what was lost. */
 static bool out_resume(void)
 {
 	if (flusher.mid_line && out_write("\n", 1) != 1)
 		return false;
-	if (flusher.unwritten > 0 && !out_write_lost(flusher.unwritten, "writing failed"))
+	if (flusher.unwritten > 0 && !out_write_lost(flusher.unwritten, "write failed"))
 		return false;
 	flusher.unwritten = 0;
 	return true;
@@ -164,15 +163,16 @@ static void out_use(int fd)
 	flusher.stalls = 0;
 }
 
-/* A file that cannot be opened anew is told in the old one, which stays in use. */
+/* When the file cannot be reopened, the old one stays in use and says so. */
 static void out_reopen_if_wanted(void)
 {
 	if (!atomic_exchange(&reopen_wanted, false) || !flusher.path)
 		return;
 	int fd = file_open(flusher.path);
 	if (fd < 0) {
-		out_write_own(LOG_ERROR, "cannot open %s anew: %s; the old file stays in use", flusher.path,
-		              strerrordesc_np(errno));
+		out_write_own(LOG_ERROR,
+		              "log file not reopened, the old one stays in use: file=%s error=\"%s\"",
+		              flusher.path, strerrordesc_np(errno));
 		return;
 	}
 	os_sys.close(flusher.fd);
@@ -181,7 +181,7 @@ static void out_reopen_if_wanted(void)
 
 static void out_flush(void)
 {
-	/* Here, so that every line logged after log_reopen returned is in the new file. */
+	/* Here: every line logged after log_reopen returned must be in the new file. */
 	out_reopen_if_wanted();
 	if (flusher.len == 0)
 		return;
@@ -206,7 +206,7 @@ static void out_lost(uint64_t lines)
 	if (lines == 0)
 		return;
 	out_flush();
-	if (!out_resume() || !out_write_lost(lines, "the thread's buffer was full"))
+	if (!out_resume() || !out_write_lost(lines, "buffer full"))
 		flusher.unwritten += lines;
 }
 
@@ -268,7 +268,7 @@ static int flusher_open(const struct log_settings *s, struct err *e)
 		return 0;
 	flusher.path = strdup(s->file);
 	if (!flusher.path)
-		return err_set(e, ERR_NOMEM, "cannot start the log: memory ran out");
+		return err_set(e, ERR_NOMEM, "out of memory for the log");
 	int fd = file_open(s->file);
 	if (fd < 0)
 		return err_set(e, ERR_UNAVAILABLE,
@@ -340,7 +340,7 @@ static bool hand_over(const struct log_entry *entry)
 	if (on) {
 		if (!log_ring_push(r, entry))
 			count_dropped(1);
-		if (atomic_load(&sleeping)) /* cheaper than to wake it, for all but the first line */
+		if (atomic_load(&sleeping)) /* cheaper than a wake-up for all but the first line */
 			task_wake(&flusher.task);
 	}
 	atomic_store_explicit(&r->busy, false, memory_order_release);

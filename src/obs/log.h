@@ -1,7 +1,6 @@
 /*
- * The process's log: lines for operators, on standard error or in a file. A caller formats into its
- * thread's own ring and goes on; one flusher thread writes. A full ring drops the line and counts it
- * (the next line that fits says how many were lost), so logging never stalls a worker.
+ * The process's log, on standard error or in a file. A caller formats into its thread's own ring and goes on;
+ * one flusher thread writes. A full ring drops the line and counts it, so logging never stalls a worker.
  *
  * Before log_start and after log_stop lines go straight to standard error.
  */
@@ -26,7 +25,8 @@ void log_stop(void);   /* writes out what is buffered */
 void log_reopen(void); /* after rotation: SIGHUP */
 void log_level_set(int level);
 
-/* `module` is a folder of src. No newline at the end; control bytes in the text come out escaped. */
+/* `module` is a folder of src. The text is an event, then key=value pairs, without a newline at the end;
+ * control bytes come out escaped. */
 void log_line(enum log_level level, const char *module, const char *fmt, ...) PRINTF_LIKE(3, 4);
 uint64_t log_dropped(void);
 

@@ -20,7 +20,7 @@ static void put(struct writer *w, struct str s)
 	w->at += s.len;
 }
 
-/* Terminals obey U+0080 to U+009F as they obey ESC sequences. */
+/* Terminals interpret U+0080 to U+009F like ESC sequences. */
 static bool is_control(const unsigned char *p, size_t len)
 {
 	return len == 1 ? p[0] < 0x20 || p[0] == 0x7f : len == 2 && p[0] == 0xc2 && p[1] < 0xa0;
@@ -63,7 +63,7 @@ static void put_text(struct writer *w, struct str s)
 	}
 }
 
-/* Always with milliseconds, so that lines stand in columns. */
+/* Always with milliseconds, so that lines align. */
 static void put_time(struct writer *w, int64_t time_ms)
 {
 	char text[RFC3339_BYTES], fraction[8];
@@ -74,17 +74,12 @@ static void put_time(struct writer *w, int64_t time_ms)
 	put(w, str_of(fraction));
 }
 
-static struct str level_name(int level)
-{
-	return str_of(log_level_names[level]);
-}
-
 size_t log_entry_format(const struct log_entry *entry, enum log_format format, char out[LOG_ENTRY_BYTES_MAX])
 {
 	struct writer w = {.at = out, .format = format};
 	struct str module = str_n(entry->module, strnlen(entry->module, LOG_MODULE_MAX));
 	struct str text = str_n(entry->text.ptr, MIN(entry->text.len, LOG_TEXT_MAX));
-	struct str level = level_name(entry->level);
+	struct str level = str_of(log_level_names[entry->level]);
 	if (format == LOG_JSON) {
 		put(&w, STR("{\"time\":\""));
 		put_time(&w, entry->time_ms);

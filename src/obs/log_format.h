@@ -1,7 +1,7 @@
 /*
- * One line of the log as bytes: "2026-11-15T05:00:00.123Z info  module: text", or a JSON object with
- * time, level, module and message. What a stranger put into the text can neither end the line, nor
- * drive a terminal, nor break the JSON: control characters and bytes that are not UTF-8 come out escaped.
+ * One line of the log as bytes: "2026-11-15T05:00:00.123Z info  module: text", or a JSON object with time,
+ * level, module and message. Control characters and bytes that are not UTF-8 come out escaped: hostile input
+ * in the text can neither end the line, nor control a terminal, nor break the JSON.
  */
 #pragma once
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 /* In the ring, in front of an entry's text. */
-struct record {
+struct log_record {
 	uint32_t bytes; /* with text and padding, a multiple of RECORD_ALIGN */
 	uint32_t text_len;
 	uint64_t lost;
@@ -15,15 +15,15 @@ struct record {
 
 enum {
 	RECORD_ALIGN = 8,
-	/* After a loss so much must be free before lines are taken again: else, in a flood, every line
-	 * that squeezes in would bring a notice of its own. More than one line can need. */
+	/* After a loss, this much must be free before the ring takes lines again. Otherwise, in a flood, each
+	 * line that just fits would come with a notice of its own. More than one line can need. */
 	RESUME_BYTES = LOG_RING_BYTES / 4,
 };
 
 static struct log_ring *_Atomic rings; /* only ever grows */
 static pthread_mutex_t rings_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local struct log_ring *own;
-static pthread_key_t own_key; /* its destructor tells that a thread ends */
+static pthread_key_t own_key; /* its destructor runs when a thread ends */
 static pthread_once_t own_key_once = PTHREAD_ONCE_INIT;
 
 static void copy_in(struct log_ring *r, uint64_t at, const void *data, size_t len)
@@ -45,7 +45,7 @@ static void copy_out(const struct log_ring *r, uint64_t at, void *data, size_t l
 bool log_ring_push(struct log_ring *r, const struct log_entry *entry)
 {
 	ASSERT(entry->text.len <= LOG_TEXT_MAX);
-	size_t need = sizeof(struct record) + entry->text.len;
+	size_t need = sizeof(struct log_record) + entry->text.len;
 	need = (need + RECORD_ALIGN - 1) / RECORD_ALIGN * RECORD_ALIGN;
 	uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
 	uint64_t tail = atomic_load_explicit(&r->tail, memory_order_acquire); /* pairs with the pop's store */
@@ -54,7 +54,7 @@ bool log_ring_push(struct log_ring *r, const struct log_entry *entry)
 		atomic_fetch_add_explicit(&r->lost, 1, memory_order_relaxed);
 		return false;
 	}
-	struct record record = {
+	struct log_record record = {
 	    .bytes = (uint32_t)need,
 	    .text_len = (uint32_t)entry->text.len,
 	    .lost = log_ring_take_lost(r),
@@ -70,7 +70,7 @@ bool log_ring_push(struct log_ring *r, const struct log_entry *entry)
 
 bool log_ring_pop(struct log_ring *r, struct log_entry *ret, char text[LOG_TEXT_MAX], uint64_t *ret_lost)
 {
-	struct record record;
+	struct log_record record;
 	uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
 	if (atomic_load(&r->head) == tail)
 		return false;

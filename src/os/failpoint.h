@@ -1,7 +1,7 @@
 /*
- * Places where a test can have the process die: CURT_FAILPOINT=NAME[@N] in the environment kills it (as kill
- * -9 does) when it comes to that place for the Nth time, the first by default. Between two steps that must be
- * right whichever of them was the last; never on a path that is taken more often than once a batch.
+ * Places where a test can kill the process. CURT_FAILPOINT=NAME[@N] in the environment kills it, as kill -9
+ * does, when it passes that place for the Nth time (default: the first). Failpoints are between two steps
+ * where a crash must do no harm, and never on a path that is taken more often than once a batch.
  */
 #pragma once
 
@@ -9,7 +9,7 @@
 
 extern bool failpoint_is_set; /* by failpoint_init alone */
 
-/* Reads the environment: before threads. */
+/* Reads the environment. Call it before threads start. */
 void failpoint_init(void);
 void failpoint_pass(const char *name);
 

@@ -18,21 +18,21 @@ struct fault {
 	const char *advice;
 };
 
-/* What the caller does next and what a person can do about it; anything else is UNAVAILABLE. */
+/* The code for the caller, and advice for the operator. Any other errno is UNAVAILABLE. */
 static const struct fault faults[] = {
     {ENOENT, ERR_NOT_FOUND, "check the path"},
     {EACCES, ERR_UNAVAILABLE, "give this user access to it"},
     {EPERM, ERR_UNAVAILABLE, "give this user access to it"},
-    {EROFS, ERR_UNAVAILABLE, "use a place that can be written"},
+    {EROFS, ERR_UNAVAILABLE, "use a writable folder"},
     {ENOSPC, ERR_UNAVAILABLE, "free some space"},
     {EDQUOT, ERR_UNAVAILABLE, "free some space or raise the quota"},
     {EMFILE, ERR_UNAVAILABLE, "raise the limit on open files (ulimit -n)"},
     {ENFILE, ERR_UNAVAILABLE, "raise the system's limit on open files (fs.file-max)"},
-    {EIO, ERR_UNAVAILABLE, "the device fails: see the kernel's log"},
+    {EIO, ERR_UNAVAILABLE, "the device failed: see the kernel's log"},
     {ENOTDIR, ERR_INVALID, "a part of the path is not a folder"},
     {EISDIR, ERR_INVALID, "name a file, not a folder"},
     {ENAMETOOLONG, ERR_INVALID, "use a shorter path"},
-    {ELOOP, ERR_INVALID, "its symbolic links go in a circle"},
+    {ELOOP, ERR_INVALID, "its symbolic links form a loop"},
     {ENOMEM, ERR_NOMEM, "free some memory"},
 };
 
@@ -68,7 +68,7 @@ static int read_all(int fd, const char *path, size_t bytes_max, struct buf *out,
 {
 	size_t start = out->len;
 	for (;;) {
-		/* One byte more than allowed, so that a file that is too long shows itself. */
+		/* One byte more than allowed, to notice a file that is too long. */
 		size_t room = MIN((size_t)READ_BYTES, bytes_max - (out->len - start)) + 1;
 		char *to = buf_reserve(out, room);
 		if (!to)
@@ -147,8 +147,8 @@ static int write_new(const char *path, struct str data, mode_t mode)
 int file_write_atomic(const char *path, struct str data, mode_t mode, struct err *e)
 {
 	char folder[PATH_MAX], temporary[PATH_MAX];
-	/* A thread's number is its own in the whole system, so no two writers share a temporary; what
-	 * a killed process left under this name goes first. */
+	/* A thread id is unique in the system, so no two writers share a temporary. One that a killed process
+	 * left under this name is removed first. */
 	int len = snprintf(temporary, sizeof(temporary), "%s.%d.tmp", path, (int)gettid());
 	if (len < 0 || (size_t)len >= sizeof(temporary) || !parent_of(path, folder))
 		return fail(e, ENAMETOOLONG, "write", path);
@@ -189,7 +189,7 @@ static int dir_create_one(const char *path, mode_t mode, struct err *e)
 	char folder[PATH_MAX];
 	if (!parent_of(path, folder))
 		return fail(e, ENAMETOOLONG, "create the folder", path);
-	return dir_sync(folder, e); /* or all that is kept inside could vanish with the name */
+	return dir_sync(folder, e); /* otherwise power loss could take the folder and all inside */
 }
 
 int dir_create(const char *path, mode_t mode, struct err *e)

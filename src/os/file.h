@@ -1,4 +1,4 @@
-/* Whole-file and folder chores of the control plane. Sentences name the path and the fix. */
+/* Files and folders as a whole, for the control plane. Error messages name the path and the fix. */
 #pragma once
 
 #include "base/buf.h"
@@ -7,8 +7,8 @@
 /* Appends the file's bytes to `out`; ERR_LIMIT beyond `bytes_max`, ERR_NOT_FOUND when there is none. */
 int file_read(const char *path, size_t bytes_max, struct buf *out, struct err *e);
 
-/* Replaces the file in one step that survives power loss: temporary, fsync, rename, fsync of the
- * folder. Nobody ever sees half of it. */
+/* Replaces the file in one step that survives power loss: temporary, fsync, rename, fsync of the folder.
+ * Readers see the old file or the new one, never a part. */
 int file_write_atomic(const char *path, struct str data, mode_t mode, struct err *e);
 
 int dir_create(const char *path, mode_t mode, struct err *e); /* and its parents; an existing one is fine */

@@ -63,12 +63,12 @@ int net_addr_parse(struct str text, struct net_addr *ret, struct err *e)
 	}
 	if (memchr(host.ptr, ':', host.len))
 		return err_set(e, ERR_INVALID,
-		               "'%.*s': an IPv6 address stands in brackets, such as [::1]:8080",
+		               "'%.*s': write an IPv6 address in brackets, such as [::1]:8080",
 		               (int)MIN(text.len, 80), text.ptr);
 	if (parse_v4(host, (uint16_t)port, ret) < 0)
 		return err_set(e, ERR_INVALID,
 		               "'%.*s' is not a numeric address: give one of the form HOST:PORT, such as "
-		               "127.0.0.1:8080 (the only name known here is localhost)",
+		               "127.0.0.1:8080 (the only name allowed is localhost)",
 		               (int)MIN(text.len, 80), text.ptr);
 	return 0;
 }

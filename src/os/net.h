@@ -22,7 +22,7 @@ enum { NET_ADDR_TEXT_BYTES = 64 }; /* "[v6]:65535" and its NUL */
  * "localhost" only: start-up must not wait for a name server. "[::]:8080" takes IPv4 as well. */
 int net_addr_parse(struct str text, struct net_addr *ret, struct err *e);
 
-/* A numeric address alone, to a struct in_addr or in6_addr as the family says. */
+/* A numeric address alone; `ret` is a struct in_addr or in6_addr, by the family. */
 bool net_ip_parse(int family, struct str text, void *ret);
 
 struct str net_addr_format(const struct net_addr *a, char out[NET_ADDR_TEXT_BYTES]);
@@ -30,9 +30,9 @@ unsigned net_addr_port(const struct net_addr *a);
 bool net_addr_is_loopback(const struct net_addr *a);
 bool net_addr_is_wildcard(const struct net_addr *a); /* all addresses of its kind */
 
-/* Sharing a port (below) also shares it with another curt of the same user, silently: so before its first
- * listener a process asks here. 0 when nobody listens on the address, ERR_BUSY when somebody does;
- * port 0 is always free. */
+/* net_listen would silently share a port with another curt of the same user, so a process calls this before
+ * its first listener. 0 when nobody listens on the address, ERR_BUSY when somebody does; port 0 is always
+ * free. */
 int net_port_is_free(const struct net_addr *addr, struct err *e);
 
 /* A non-blocking, close-on-exec listener with SO_REUSEADDR and SO_REUSEPORT. `*addr` comes back with the

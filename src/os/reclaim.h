@@ -1,7 +1,7 @@
 /*
- * When may memory that lock-free readers might still see be freed? After every reader has passed a quiescent
- * point (QSBR, from liburcu). Event loops are the readers: they hold no such pointer across turns, so the
- * end of each turn is their quiescent point, and while they sleep they do not count.
+ * Memory that lock-free readers might still see is freed after every reader has passed a quiescent point
+ * (QSBR, from liburcu). Event loops are the readers. They hold no such pointer across turns, so the end of
+ * each turn is their quiescent point; while they sleep they are offline.
  */
 #pragma once
 

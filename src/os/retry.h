@@ -1,6 +1,6 @@
 /*
- * When to try again what has failed. The pause doubles from min_ms to max_ms. Up to a quarter of it is left
- * out at random, so that those who failed together do not come back together.
+ * When to retry what has failed: exponential backoff with jitter. The pause doubles from min_ms to max_ms,
+ * and is shortened by up to a quarter at random, so that clients that failed together do not retry together.
  *
  *	struct retry retry = {0};
  *	do
@@ -21,7 +21,7 @@ struct retry_policy {
 /* Zeroed: nothing has failed. */
 struct retry {
 	int64_t first_ms; /* the first failure */
-	int64_t pause_ms; /* the last one, with nothing left out */
+	int64_t pause_ms; /* the last one, without jitter */
 	int64_t next_ms;  /* no try before then */
 	unsigned failures;
 };

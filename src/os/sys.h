@@ -33,5 +33,5 @@ struct os_sys {
 
 extern struct os_sys os_sys;
 
-/* What the table holds when nobody replaced anything. */
+/* The table as it is without tests. */
 extern const struct os_sys os_sys_real;

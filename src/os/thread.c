@@ -71,6 +71,7 @@ void thread_only_when_idle(void)
 		thread_step_back(19);
 }
 
+/* Not by os_sys: with a clock that a test stopped, the probe would never end. */
 static int64_t cpu_used_ns(void)
 {
 	struct timespec t;

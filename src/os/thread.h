@@ -1,7 +1,4 @@
-/*
- * Named threads with all signals blocked: the main thread alone takes signals. For work that comes again and
- * again there is os/task.h.
- */
+/* Named threads with all signals blocked: only the main thread takes signals. os/task.h is for repeated work. */
 #pragma once
 
 #include "base/err.h"
@@ -12,22 +9,20 @@
 /* `name` shows in top and gdb; at most 15 bytes. */
 int thread_start(pthread_t *ret, const char *name, void *(*run)(void *), void *arg, struct err *e);
 
-/* The calling thread steps back behind the others when cores are scarce; 0 is the usual, 19 the most. */
+/* Lowers the calling thread's priority: 0 is normal, 19 the lowest. */
 void thread_step_back(int nice);
 
-/* From now on the calling thread runs only when no other wants its core; there is no way back. On a machine
- * without idle time it hardly runs at all, also when it holds a lock: see sweep.h for a way to live with it.
- */
+/* From now on the calling thread runs only when no other wants its core. It cannot be undone. On a machine
+ * without idle time the thread hardly runs, even when it holds a lock: link/sweep.h shows how to handle that. */
 void thread_only_when_idle(void);
 
-/* Does the calling thread get a core when it wants one? It uses one for a moment to find out. */
+/* Whether the calling thread gets a core when it wants one. It uses one for 50 µs to find out. */
 bool thread_has_room(void);
 
 /* A condition variable whose timed waits go by the monotonic clock. */
 void cond_init_mono(pthread_cond_t *c);
 
-/* Waits for a signal until `at` (clock_mono_after); false: that time has come. Like every wait, it may return
- * without a signal:
+/* Waits for a signal until `at` (clock_mono_after); false: timed out. It may return without a signal:
  *	while (!done && cond_wait_until(&c, &lock, &at))
  *		;
  */

@@ -159,7 +159,7 @@ static int messages_send(struct forwarder *f)
 	for (size_t i = 0; i < f->count; i++)
 		if (f->messages[i].state == MESSAGE_SENT)
 			f->messages[i].state = MESSAGE_NEW;
-	metric_add(&f->metrics->queue_producers, 1);
+	metric_add(&f->metrics->queue_producers_replaced, 1);
 	return ERR_UNAVAILABLE;
 }
 
@@ -181,7 +181,7 @@ static int forwarder_commit(void *ctx, const struct advance *advances, size_t co
 	}
 	int r = f->count > 0 ? messages_send(f) : 0;
 	if (r < 0) {
-		metric_add(&f->metrics->queue_failures, 1);
+		metric_add(&f->metrics->queue_send_failures, 1);
 		return r;
 	}
 	metric_add(&f->metrics->queue_sent, f->count);

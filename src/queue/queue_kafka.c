@@ -96,7 +96,7 @@ static int message_check(struct queue_kafka *q, struct kafka_partition *p, const
 	}
 	int r = watermarks_advance(q->watermarks, p->stream.number, w->id);
 	if (r == 0)
-		metric_add(&q->metrics->queue_replays, 1);
+		metric_add(&q->metrics->queue_duplicates, 1);
 	return r;
 }
 

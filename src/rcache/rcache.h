@@ -41,8 +41,8 @@ struct rcache_listener {
 
 struct rcache_stats {
 	uint64_t hits, misses, errors;
-	unsigned nodes, nodes_failing;
-	bool listening; /* subscribed to every node */
+	uint64_t nodes, nodes_unhealthy;
+	uint64_t listening; /* 1: subscribed to every node */
 };
 
 struct rcache {

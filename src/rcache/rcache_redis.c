@@ -309,11 +309,11 @@ static struct rcache_stats cache_stats(struct rcache *base)
 	    .hits = atomic_load_explicit(&cache->hits, memory_order_relaxed),
 	    .misses = atomic_load_explicit(&cache->misses, memory_order_relaxed),
 	    .errors = atomic_load_explicit(&cache->errors, memory_order_relaxed),
-	    .nodes = (unsigned)cache->ring.count,
-	    .listening = true,
+	    .nodes = cache->ring.count,
+	    .listening = 1,
 	};
 	for (size_t i = 0; i < cache->ring.count; i++) {
-		s.nodes_failing += redis_is_failing(cache->ring.nodes[i]);
+		s.nodes_unhealthy += redis_is_failing(cache->ring.nodes[i]);
 		s.listening &= atomic_load_explicit(&cache->nodes[i].listening, memory_order_relaxed);
 	}
 	return s;

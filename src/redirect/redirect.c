@@ -140,7 +140,7 @@ static bool serve(struct api_worker *w, struct http_conn *c, const struct redire
 			click_limit_put_back(t->limit);
 		if (reading.unsynced && !has_waited)
 			return false;
-		metric_add(&w->metrics->limited, 1);
+		metric_add(&w->metrics->http_requests_limited, 1);
 		ratelimit_refuse(c, &reading, as_html,
 		                 "The owner of this link has used up their limit on redirects.");
 		return true;

@@ -67,7 +67,7 @@ struct cache_entry *refresh_stale_if_error(struct api_worker *w, struct str key,
 	struct cache_entry *e = err == ERR_CORRUPT ? NULL : cache_find(links_cache(w->api->links), key);
 	if (!e || !may_be_stale(e) || (e->expires_ms != 0 && e->expires_ms <= loop_real_ms(w->loop)))
 		return NULL;
-	metric_add(&w->metrics->cache_rescues, 1);
+	metric_add(&w->metrics->cache_stale_served, 1);
 	atomic_store_explicit(&e->due_ms, loop_mono_ms(w->loop) + RETRY_MS, memory_order_relaxed);
 	return e;
 }

@@ -212,7 +212,7 @@ static void count_step(struct clicks *c, struct click_stream *s, const struct ad
 	if (step.fate == COUNTERS_ADDED)
 		metric_add(&c->config.metrics->counters_clicks, clicks);
 	else if (step.fate == COUNTERS_ANEW)
-		metric_add(&c->config.metrics->counters_rebuilt, 1);
+		metric_add(&c->config.metrics->counters_rebuilds, 1);
 	put_missing(c, &step);
 }
 

@@ -109,7 +109,7 @@ static int worker_commit(void *ctx, const struct advance *advances, size_t count
 	if (r == 0)
 		r = sink->ops->commit(sink, b, &duplicates);
 	if (r < 0) {
-		metric_add(&w->metrics->stats_failures, 1);
+		metric_add(&w->metrics->stats_commit_failures, 1);
 		return r;
 	}
 	failpoint("worker-committed");
@@ -117,13 +117,13 @@ static int worker_commit(void *ctx, const struct advance *advances, size_t count
 	if (w->clicks)
 		clicks_count(w->clicks, b);
 	failpoint("worker-recorded");
-	histogram_record(&w->metrics->stats_commit_us, (uint64_t)(clock_mono_ns() - start_ns) / 1000);
+	histogram_add(&w->metrics->stats_commit_duration, (uint64_t)(clock_mono_ns() - start_ns), 1);
 	struct metrics *m = w->metrics;
 	metric_add(&m->stats_batches, 1);
 	metric_add(&m->stats_visits, b->visit_count);
 	metric_add(&m->stats_impressions, b->impression_count - duplicates);
 	metric_add(&m->stats_duplicates, b->tally.duplicates + duplicates);
-	metric_add(&m->stats_unusable, b->tally.unusable_clicks + b->tally.unusable_impressions);
+	metric_add(&m->stats_dead_letters, b->tally.unusable_clicks + b->tally.unusable_impressions);
 	struct live_batch live = {.batch = b, .duplicates = duplicates};
 	live.recent = batch_recent(w->batch, &live.recent_count);
 	if (w->config.publish)

@@ -159,13 +159,13 @@ def test_without_redis_each_server_goes_on_with_its_part(pair, redis):
     tell("Redis is down", passed)
     assert LIMIT * 0.95 <= sum(passed) <= LIMIT * 1.05
     for server in pair:
-        until(lambda: metric(server, "curt_limits_settle_failures_total") > 0, "it has tried in vain")
+        until(lambda: metric(server, "curt_limits_sync_failures_total") > 0, "it has tried in vain")
         until(lambda: server.get("/readyz").json()["status"] == "degraded", "it says so")
 
 
 def let_settle(server, rounds=3):
-    before = metric(server, "curt_limits_settles_total")
-    until(lambda: metric(server, "curt_limits_settles_total") >= before + rounds, "it settles")
+    before = metric(server, "curt_limits_syncs_total")
+    until(lambda: metric(server, "curt_limits_syncs_total") >= before + rounds, "it settles")
 
 
 def test_refunds_of_all_that_was_used_leave_the_whole_limit(calm):
@@ -183,7 +183,7 @@ def test_refunds_of_all_that_was_used_leave_the_whole_limit(calm):
 def stall(redis, servers, meanwhile=lambda: []):
     """Until every server has waited in vain for an answer; what it told is read all the same, later."""
     def failures():
-        return [metric(server, "curt_limits_settle_failures_total") for server in servers]
+        return [metric(server, "curt_limits_sync_failures_total") for server in servers]
 
     before = failures()
     redis.pause()

@@ -88,11 +88,11 @@ def test_links_are_made_with_keys_from_the_pool_and_no_key_is_lost(nursery, engi
     answers = create_many(server)
     assert answers[201] >= CREATES - UNLUCKY_MAX, answers
     assert metric(server, "curt_keys_lost_total") == 0
-    until(lambda: metric(server, "curt_keys_aside") > CREATES / 2, "keys of the other database wait")
+    until(lambda: metric(server, "curt_keys_set_aside") > CREATES / 2, "keys of the other database wait")
     other.start()
 
     def they_are_used():
         create_many(server)
-        return metric(server, "curt_keys_aside") < CREATES / 4
+        return metric(server, "curt_keys_set_aside") < CREATES / 4
 
     until(they_are_used, "they are used when it is back")

@@ -6,8 +6,10 @@ import urllib.request
 import pytest
 
 import harness
+import prometheus
 from books import link_stats, window
 from harness import assert_problem, until
+from test_docs import documented_metrics
 from ways import Backends, Way
 
 
@@ -74,7 +76,9 @@ def test_a_worker_tells_how_it_is_and_nothing_else(pair):
             return refused.code, refused.read().decode()
     assert ask("/healthz") == (200, "ok\n")
     assert ask("/readyz", "HEAD") == (200, "")
-    until(lambda: "curt_queue_lag{" in ask("/metrics")[1], "it has its share of the partitions")
+    until(lambda: "curt_queue_lag_messages{" in ask("/metrics")[1], "it has its share of the partitions")
+    sections = documented_metrics()
+    assert set(prometheus.parse(ask("/metrics")[1]).types.items()) == sections["Every process"] | sections["curt worker"]
     assert ask("/api/v1/links") == (404, "here are /healthz, /readyz and /metrics\n")
     assert ask("/healthz", "POST") == (405, "only GET and HEAD are answered here\n")
 

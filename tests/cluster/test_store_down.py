@@ -50,7 +50,7 @@ def test_links_that_are_in_use_are_served_while_the_store_is_down(server, postgr
         for i, key in enumerate(hot):
             answer = follow(server, key)
             assert answer.status_code == 302 and answer.headers["Location"] == f"https://example.com/{i}"
-        return metric(server, "curt_cache_refreshes_total") + metric(server, "curt_cache_rescues_total") >= ATTEMPTS
+        return metric(server, "curt_cache_refreshes_total") + metric(server, "curt_cache_stale_served_total") >= ATTEMPTS
 
     until(all_are_served_and_have_been_tried_again_and_again, "several lives of an entry have passed")
     answer = follow(server, cold)
@@ -70,7 +70,7 @@ def test_a_link_that_nobody_has_followed_for_long_is_served_too(nursery, postgre
 
     def rescues_after_a_follow():
         assert follow(server, key).status_code == 302
-        return metric(server, "curt_cache_rescues_total")
+        return metric(server, "curt_cache_stale_served_total")
 
     until(rescues_after_a_follow, "what is known is too old: the store is asked first, in vain")
     rescues = [rescues_after_a_follow() for _ in range(FOLLOWS)][-1]

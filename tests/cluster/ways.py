@@ -96,7 +96,7 @@ class Way:
         for worker in self.workers:
             with urllib.request.urlopen(f"{worker.url}/metrics", timeout=10) as answer:
                 total += sum(int(line.rsplit(" ", 1)[1]) for line in answer.read().decode().splitlines()
-                             if line.startswith("curt_queue_lag{"))
+                             if line.startswith("curt_queue_lag_messages{"))
         return total
 
     def end(self):

@@ -163,7 +163,7 @@ TEST(all_nodes_answer)
 	struct err e = {""};
 	assert_int_equal(a.cache->ops->ping(a.cache, &e), 0);
 	struct rcache_stats s = a.cache->ops->stats(a.cache);
-	assert_int_equal(s.nodes_failing, 0);
+	assert_int_equal(s.nodes_unhealthy, 0);
 	assert_true(s.listening);
 }
 

@@ -1,4 +1,4 @@
-// needs: src/http/request.c
+// needs: src/http/parse.c src/http/request.c
 // flags: -max_len=2048
 /*
  * The verdict of a request head does not depend on how it arrives, and what is read out lies in the buffer.

@@ -4,7 +4,7 @@ import re
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 HELP = re.compile(rf"# HELP ({NAME}) (\S.*\S)")
 TYPE = re.compile(rf"# TYPE ({NAME}) (counter|gauge|histogram)")
-SAMPLE = re.compile(rf"({NAME})(\{{[^{{}}]*\}})? (\d+|\d+\.\d+|\+Inf)")
+SAMPLE = re.compile(rf"({NAME})(\{{.*\}})? (\d+|\d+\.\d+|\+Inf)")
 LABELS = re.compile(r'\{[a-zA-Z_][a-zA-Z0-9_]*="[^"\\\n]*"(,[a-zA-Z_][a-zA-Z0-9_]*="[^"\\\n]*")*\}')
 
 
@@ -52,12 +52,18 @@ def belongs(sample, family, kind):
 
 
 def check_histogram(families, name):
-    buckets = [(float(whole.split('"')[1]), value) for whole, value in families.items()
-               if whole.startswith(f"{name}_bucket{{")]
-    assert buckets == sorted(buckets) and buckets[-1][0] == float("inf")
-    counts = [count for _, count in buckets]
-    assert counts == sorted(counts), f"the buckets of {name} do not add up"
-    assert counts[-1] == families[f"{name}_count"]
+    series = {}
+    for whole, value in families.items():
+        bucket = re.fullmatch(rf'{name}_bucket\{{(?:(.*),)?le="(.*)"\}}', whole)
+        if bucket:
+            series.setdefault(bucket[1], []).append((float(bucket[2]), value))
+    for labels, buckets in series.items():
+        assert buckets == sorted(buckets) and buckets[-1][0] == float("inf")
+        counts = [count for _, count in buckets]
+        assert counts == sorted(counts), f"the buckets of {name} do not add up"
+        suffix = f"{{{labels}}}" if labels else ""
+        assert counts[-1] == families[f"{name}_count{suffix}"]
+        assert (families[f"{name}_sum{suffix}"] > 0) == (counts[-1] > 0)
 
 
 def read(server):

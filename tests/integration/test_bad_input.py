@@ -483,7 +483,7 @@ def test_a_flag_is_stronger_than_a_variable_and_a_variable_than_the_file(serve, 
     assert server.create()["short_url"].startswith("https://file.example/")
     limited = server.client(server.make_key()["key"])
     assert limited.post("/api/v1/links", json={"original_url": URL}).headers["RateLimit-Limit"] == "8"
-    assert "curt_cache_bytes_max 5242880\n" in server.get("/metrics").text
+    assert "curt_cache_max_bytes 5242880\n" in server.get("/metrics").text
 
 
 def test_a_port_in_use_ends_the_start_with_a_sentence(tmp_path):

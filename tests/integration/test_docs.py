@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+import prometheus
 import stores
 from books import link_stats, settled
 from harness import CURT, ROOT, clean_env, curt, run
@@ -40,6 +41,35 @@ def test_every_setting_of_the_page_is_in_the_help():
     text = curt("serve", "--help").stdout
     for _, flag, _ in settings():
         assert re.search(rf"{flag}\b", text), flag
+
+
+# Metrics
+
+def documented_metrics():
+    """(name, type) of the page, by section."""
+    sections = {}
+    for section in (ROOT / "docs" / "metrics.md").read_text().split("\n## ")[1:]:
+        sections[section.splitlines()[0]] = set(re.findall(r"^\| `(\w+)` \| (\w+) \|", section, re.MULTILINE))
+    return sections
+
+
+def test_the_page_of_metrics_is_what_the_program_prints():
+    assert (ROOT / "docs" / "metrics.md").read_text() == curt("serve", "--metrics-markdown").stdout
+
+
+def test_a_server_has_exactly_the_documented_metrics(shared):
+    sections = documented_metrics()
+    cached = sections["curt serve with cache.url"] if stores.CACHED else set()
+    assert set(prometheus.read(shared).types.items()) == sections["Every process"] | sections["curt serve"] | cached
+
+
+def test_metrics_are_in_base_units_and_documented_once():
+    rows = [row for section in documented_metrics().values() for row in section]
+    assert len({name for name, _ in rows}) == len(rows) > 60
+    for name, kind in rows:
+        assert (kind == "counter") == name.endswith("_total"), name
+        assert kind != "histogram" or name.endswith("_seconds"), name
+        assert not re.search(r"(milli|micro|nano)|_(ms|us|ns|kb|mb)(_|$)", name), name
 
 
 # Pages
@@ -171,7 +201,7 @@ def test_the_example_configuration_shows_the_defaults():
 # The contract
 
 def routes():
-    """(method, path) of the source, with {} for a parameter."""
+    """(method, path) of the source."""
     source = (ROOT / "src" / "api" / "routes.c").read_text()
     found = {(method.lower(), path) for method, path in re.findall(r'\{HTTP_([A-Z]+), "([^"]+)", (?:PUBLIC|AUTH)\(', source)}
     assert len(found) > 10
@@ -191,11 +221,11 @@ def operations(contract):
 
 
 def test_every_route_is_in_the_contract_and_the_other_way_round(contract):
-    written = {(method, re.sub(r"\{\w+\}", "{}", path)) for method, path, _ in operations(contract)}
+    written = {(method, path) for method, path, _ in operations(contract)}
     served = routes()
-    redirects = {("get", "/{}"), ("get", "/{}+"), ("post", "/{}")}  # in no table: whatever is no route is a short link
+    redirects = {("get", "/{key}"), ("get", "/{key}+"), ("post", "/{key}")}  # in no table: whatever is no route is a short link
     assert written - redirects == served
-    assert {("get", "/{}"), ("post", "/{}")} <= written
+    assert {("get", "/{key}"), ("post", "/{key}")} <= written
 
 
 def test_the_contract_is_a_whole_openapi_document(contract):

@@ -378,7 +378,7 @@ def test_bodies_that_do_not_end_do_not_fill_the_memory(serve, framing):
     if VARIANT == "release":  # sanitizers hold on to what was freed
         assert server.status_field("VmHWM") - before < 2 * (64 << 10), "KiB; all of it would be 800 MiB"
     refused = {descriptor for descriptor, _ in heard.poll(0)}
-    assert metric(server, "curt_bodies_refused_total") >= len(refused)
+    assert metric(server, "curt_http_bodies_refused_total") >= len(refused)
     for wire in wires:
         if wire.sock.fileno() in refused:
             answer, = wire.answers_until_closed()

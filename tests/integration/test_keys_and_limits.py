@@ -166,7 +166,7 @@ def test_a_key_makes_exactly_as_many_links_as_its_limit_allows(server):
         assert 0 < int(response.headers["Retry-After"]) <= 3600
         assert (response.headers["RateLimit-Limit"], response.headers["RateLimit-Remaining"]) == ("5", "0")
     assert len(client.links()) == 5
-    assert metric(server, "curt_limited_total") == 3
+    assert metric(server, "curt_http_requests_limited_total") == 3
     assert creating(server).status_code == 201, "another key is not concerned"
 
 

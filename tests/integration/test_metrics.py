@@ -1,6 +1,7 @@
 """/metrics, /healthz and /readyz."""
 import collections
 import contextlib
+import os
 import re
 import time
 
@@ -13,7 +14,8 @@ from wire import request
 
 URL = "https://example.com/"
 HIT, NEGATIVE, MISS = (f'curt_cache_lookups_total{{result="{kind}"}}' for kind in ("hit", "negative", "miss"))
-RESTLESS = ("curt_loop_turns_total", "curt_connections_closed_total")  # they move when the server finds the time
+# They move when the server finds the time.
+RESTLESS = ("curt_loop_turns_total", "curt_connections_closed_total", "process_cpu_seconds_total")
 # What the stats worker does, it does later; a shared cache is not there for everybody.
 OTHERS = ("curt_stats_", "curt_events_segments_", "curt_shared_cache_")
 LOGGED = {kind: f'curt_events_logged_total{{kind="{kind}"}}' for kind in ("click", "orphan", "impression")}
@@ -27,23 +29,64 @@ def test_the_metrics_are_prometheus_text(server):
     assert response.status_code == 200
     assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
     families = prometheus.parse(response.text)
-    assert all(name.startswith("curt_") for name in families.types)
-    assert families.types["curt_store_commit_microseconds"] == "histogram"
-    assert families["curt_store_commit_microseconds_count"] >= 1
+    assert all(name.startswith(("curt_", "process_")) for name in families.types)
+    assert families.types["curt_store_commit_duration_seconds"] == "histogram"
+    assert families["curt_store_commit_duration_seconds_count"] >= 1
 
 
 def test_a_fresh_server_has_every_counter_at_zero(server):
     families = prometheus.read(server)
     for name, kind in families.types.items():
-        if kind == "counter" and name not in ("curt_connections_accepted_total", "curt_loop_turns_total"):
+        if kind == "counter" and name not in ("curt_connections_accepted_total", *RESTLESS):
             assert all(value == 0 for sample, value in families.items() if sample.split("{")[0] == name), name
 
 
 def test_every_counter_of_the_source_is_there(server):
     source = (ROOT / "src" / "obs" / "metrics.h").read_text()
     families = prometheus.read(server)
-    for name, labels in re.findall(r'X\(\w+, "(\w+)", "((?:\{.*?\})?)",', source):
-        assert name + labels.replace('\\"', '"') in families
+    counters = re.findall(r'X\(\w+, "(\w+_total)", "((?:\\"|[^"])*)",', source)
+    assert len(counters) > 40
+    for name, labels in counters:
+        assert name + ("{%s}" % labels.replace('\\"', '"') if labels else "") in families
+
+
+def test_the_process_and_its_build_are_described(server):
+    families = prometheus.read(server)
+    build = [re.fullmatch(r'curt_build_info\{version="(.*)",commit="[0-9a-z-]*"\}', name) for name in families]
+    assert [found[1] for found in build if found] == [(ROOT / "VERSION").read_text().strip()]
+    pid = server.process.pid
+    assert abs(families["process_start_time_seconds"] - os.stat(f"/proc/{pid}").st_ctime) < 2
+    assert families["process_open_fds"] >= 3 and families["process_threads"] > 3
+    assert families["process_open_fds"] == len(os.listdir(f"/proc/{pid}/fd")) <= families["process_max_fds"]
+    assert 1 << 20 < families["process_resident_memory_bytes"] < families["process_virtual_memory_bytes"]
+    assert 0 < families["process_cpu_seconds_total"] < 600
+    assert prometheus.read(server)["process_start_time_seconds"] == families["process_start_time_seconds"]
+
+
+def durations(server):
+    """route -> requests whose duration was counted."""
+    return {found[1]: count for name, count in prometheus.read(server).items()
+            if (found := re.fullmatch(r'curt_http_request_duration_seconds_count\{route="(.*)"\}', name))}
+
+
+def test_the_duration_of_each_request_is_counted_by_its_route(warm):
+    before = durations(warm)
+    warm.get("/one", key=None)
+    warm.get("/one", key=None)
+    assert warm.get("/nothing", key=None).status_code == 404
+    assert warm.get("/one+", key=None).status_code == 200
+    warm.change("one", title="x")
+    warm.link("one")
+    warm.links()
+    warm.create()
+    assert warm.get("/api/v1/nothing").status_code == 404
+    assert warm.get("/event").status_code == 405
+    wire = warm.connect()
+    wire.send(b"nonsense\r\n\r\n")
+    assert wire.read().status == 400
+    after = durations(warm)
+    assert {route: after[route] - before.get(route, 0) for route in after if after[route] != before.get(route)} == {
+        "/{key}": 4, "/api/v1/links/{key}": 2, "/api/v1/links": 2, "other": 3, "/metrics": 1}
 
 
 @contextlib.contextmanager
@@ -108,7 +151,7 @@ def test_changes_and_deletes_move_the_counters_by_what_was_done(warm):
 def test_events_move_the_counters_by_what_was_done(warm):
     event = {"id": "e-1", "ts": int(time.time()), "userId": "u-1", "adId": "a-1"}
     with moved(warm, {"curt_http_requests_total": 3, CLASS["2xx"]: 2, CLASS["4xx"]: 1, LOGGED["impression"]: 3,
-                      "curt_events_rejected_total": 2}):
+                      "curt_events_invalid_total": 2}):
         assert warm.post("/event", json=event, key=None).status_code == 204
         assert warm.post("/event", json=[event, event, {}], key=None).json()["accepted"] == 2
         assert warm.post("/event", json={}, key=None).status_code == 400
@@ -129,8 +172,8 @@ def test_what_the_stats_worker_has_done_shows_in_its_counters(warm):
     assert families['curt_stats_events_total{kind="visit"}'] == 1
     assert families['curt_stats_events_total{kind="impression"}'] == 1
     assert families["curt_stats_duplicates_total"] == 1
-    assert families["curt_stats_batches_total"] == families["curt_stats_commit_microseconds_count"] >= 1
-    assert families["curt_stats_failures_total"] == families["curt_stats_dead_letters_total"] == 0
+    assert families["curt_stats_batches_total"] == families["curt_stats_commit_duration_seconds_count"] >= 1
+    assert families["curt_stats_commit_failures_total"] == families["curt_stats_dead_letters_total"] == 0
     assert families["curt_events_spool_bytes"] == 0
 
 
@@ -143,7 +186,7 @@ def test_a_preview_is_no_redirect(warm):
 def test_a_refusal_by_a_limit_moves_its_counter(warm):
     client = warm.client(warm.make_key(creates_limit=1, limit_period_s=3600)["key"])
     client.create()
-    with moved(warm, {"curt_http_requests_total": 2, CLASS["4xx"]: 2, "curt_limited_total": 2}):
+    with moved(warm, {"curt_http_requests_total": 2, CLASS["4xx"]: 2, "curt_http_requests_limited_total": 2}):
         for _ in range(2):
             assert client.post("/api/v1/links", json={"original_url": URL}).status_code == 429
 
@@ -188,7 +231,7 @@ def test_pool_threads_count_under_load_too(server, tmp_path):
     assert after["curt_links_created_total"] - before["curt_links_created_total"] == made
     assert after["curt_store_writes_total"] - before["curt_store_writes_total"] == made
     commits = after["curt_store_commits_total"] - before["curt_store_commits_total"]
-    assert after["curt_store_commit_microseconds_count"] - before["curt_store_commit_microseconds_count"] == commits
+    assert after["curt_store_commit_duration_seconds_count"] - before["curt_store_commit_duration_seconds_count"] == commits
     assert commits < made, "creates of many connections share commits"
 
 
@@ -199,9 +242,9 @@ def test_the_cache_stays_within_its_bound_and_counts_what_it_drops(serve, tmp_pa
     report = hammer("verify", port=server.port, ledger=ledger, connections=32, pipeline=8)
     assert (report["wrong"], report["broken"]) == (0, 0)
     families = prometheus.read(server)
-    assert families["curt_cache_bytes_max"] == 1 << 20
+    assert families["curt_cache_max_bytes"] == 1 << 20
     assert 0 < families["curt_cache_bytes"] <= 1 << 20
-    dropped = families["curt_cache_evictions_total"] + families["curt_cache_scanned_out_total"]
+    dropped = families['curt_cache_evictions_total{queue="main"}'] + families['curt_cache_evictions_total{queue="small"}']
     assert families["curt_cache_entries"] + dropped == count
 
 

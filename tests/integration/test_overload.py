@@ -66,7 +66,7 @@ def test_a_sink_that_cannot_keep_up_costs_clicks_that_are_counted_as_dropped_and
         assert any("wait" in why or "spool" in why for why in ready.json()["checks"].values()), ready.json()
         families = prometheus.read(server)
         assert 0.9 * SPOOL < families["curt_events_spool_bytes"] < 1.1 * SPOOL
-        assert families["curt_events_refused_total"] == 201
+        assert families["curt_events_requests_refused_total"] == 201
         assert families["curt_redirects_total"] == answered
         assert server.target(made[0]) is not None
         assert sum(file.stat().st_size for file in (server.data / "events").glob("*.log")) < 1.5 * SPOOL

@@ -167,7 +167,7 @@ def test_a_link_that_has_ended_is_gone_even_when_it_cannot_be_removed(faulty):
     until(lambda: server.target("kept") is None, "the link has ended")
     for _ in range(3):
         assert server.target("kept") is None
-    assert metric(server, "curt_links_reaped_total") == 0
+    assert metric(server, "curt_links_swept_total") == 0
 
 
 def test_a_revocation_that_was_acknowledged_holds_even_if_the_keys_cannot_be_read_again(faulty):

@@ -110,7 +110,7 @@ def test_what_is_over_goes_and_all_else_stays(serve):
     assert sweep(server) == {"removed": 0, "remaining": 0}
     assert server.target("late") == "https://example.com/late"
     assert server.target("never") == URL
-    assert metric(server, "curt_links_reaped_total") == len(over)
+    assert metric(server, "curt_links_swept_total") == len(over)
     assert_sound(server)
 
 
@@ -165,7 +165,7 @@ def test_two_sweeps_at_once_remove_everything_once(serve):
     with ThreadPoolExecutor(3) as pool:
         told = list(pool.map(sweep_all, [server.client() for _ in range(3)]))
     assert sum(told) == 1000 and server.links() == []
-    assert metric(server, "curt_links_reaped_total") == 1000
+    assert metric(server, "curt_links_swept_total") == 1000
 
 
 # Under load and through crashes
@@ -202,7 +202,7 @@ def test_a_crash_in_the_middle_of_a_sweep_leaves_a_sound_store_and_the_sweep_goe
         over = set(over)
         thread = threading.Thread(target=sweep_until_cut_off, args=(server.client(),))
         thread.start()
-        until(lambda: metric(server, "curt_links_reaped_total") > 0, "the sweep is under way")
+        until(lambda: metric(server, "curt_links_swept_total") > 0, "the sweep is under way")
         time.sleep(chance.uniform(0, 0.05))  # the moment of the crash
         server.kill()
         thread.join()

@@ -47,7 +47,7 @@ def wear_out(server, address, number=BOUND):
 def test_the_bound_is_exact_and_then_everything_is_refused(street, address):
     ask(street, "/there", address)
     wear_out(street, address)
-    limited = metric(street, "curt_limited_total")
+    limited = metric(street, "curt_http_requests_limited_total")
     for method, path in (("GET", "/there"), ("HEAD", "/there"), ("GET", "/missing-again"), ("GET", "/locked"), ("GET", "/off"),
                          ("GET", "/there+"), ("GET", "/no/such"[:3]), ("POST", "/locked"), ("POST", "/missing"),
                          ("GET", "/%00"), ("GET", "/there?x=1")):
@@ -56,7 +56,7 @@ def test_the_bound_is_exact_and_then_everything_is_refused(street, address):
         assert "Location" not in refusal.headers and 1 <= int(refusal.headers["Retry-After"]) <= 60
         if method != "HEAD":
             assert_problem(refusal, 429, "address")
-    assert metric(street, "curt_limited_total") == limited + 11
+    assert metric(street, "curt_http_requests_limited_total") == limited + 11
 
 
 def test_refusals_of_good_and_of_missing_links_are_the_same(street, address):

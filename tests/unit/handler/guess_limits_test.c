@@ -65,7 +65,7 @@ TEST(misses_of_an_address_are_counted_in_a_minute)
 		assert_true(misses("192.0.2.1:1000"));
 	assert_false(misses("192.0.2.1:2000")); /* the port is no matter */
 	assert_true(misses("192.0.2.2:1000"));
-	assert_int_equal(metrics.limited, 1);
+	assert_int_equal(metrics.http_requests_limited, 1);
 	double_mono_ms += 60000;
 	assert_true(misses("192.0.2.1:1000"));
 }

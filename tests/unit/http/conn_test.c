@@ -12,8 +12,8 @@
 /*
  * A server in a thread of its own. Paths: /now answers at once with its number; /hold defers until release();
  * /big has an answer of 64 KiB, /large one of 24 MiB, /larger one beyond the budget for such; /bad puts a
- * forbidden byte into a field; /endless begins an answer that tell() goes on with; /brief is one that ends at
- * once; /endless-bad cannot begin. A POST of / answers with its body, one of /count with its length.
+ * forbidden byte into a field; /stream begins an answer that tell() goes on with; /brief is one that ends at
+ * once; /stream-bad cannot begin. A POST of / answers with its body, one of /count with its length.
  */
 static struct {
 	struct loop *loop;
@@ -25,14 +25,14 @@ static struct {
 	_Atomic bool holding;
 	int requests; /* on the loop's thread */
 
-	struct http_stream_owner owner; /* of the endless answer */
-	struct http_conn *endless;
+	struct http_stream_owner owner; /* of the streaming response */
+	struct http_conn *streaming;
 	struct str told; /* what tell() writes */
 	_Atomic int begun, closed, writes, refused;
 	_Atomic int mails; /* of turn() */
 } fx;
 
-enum { LARGE_BYTES = 24 << 20, LARGER_BYTES = 65 << 20 };
+enum { LARGE_BYTES = 24 << 20, LARGER_BYTES = 65 << 20, HELD_ROUTE = 7 };
 static char big[65536], large[LARGER_BYTES];
 
 static void reply_text(struct http_conn *c, struct str text)
@@ -41,14 +41,14 @@ static void reply_text(struct http_conn *c, struct str text)
 	http_reply(c, &r);
 }
 
-static void endless_closed(struct http_stream_owner *owner)
+static void streaming_closed(struct http_stream_owner *owner)
 {
 	assert_ptr_equal(owner, &fx.owner);
-	fx.endless = NULL;
+	fx.streaming = NULL;
 	fx.closed++;
 }
 
-static void begin_endless(struct http_conn *c, struct str field)
+static void begin_streaming(struct http_conn *c, struct str field)
 {
 	const struct http_field fields[] = {{STR("X-Field"), field}};
 	const struct http_response head = {.status = 200,
@@ -56,8 +56,8 @@ static void begin_endless(struct http_conn *c, struct str field)
 	                                   .body = STR("hello "),
 	                                   .fields = fields,
 	                                   .field_count = 1};
-	fx.owner.closed = endless_closed;
-	fx.endless = c;
+	fx.owner.closed = streaming_closed;
+	fx.streaming = c;
 	http_stream_begin(c, &head, &fx.owner);
 	fx.begun++;
 }
@@ -73,6 +73,7 @@ static void handle(void *ctx, struct http_conn *c, const struct http_request *re
 		reply_text(c, str_n(text, (size_t)snprintf(text, sizeof(text), "%zu", req->body.len)));
 	} else if (str_eq(req->path, STR("/hold"))) {
 		fx.held = c;
+		http_conn_set_route(c, HELD_ROUTE);
 		http_conn_defer(c);
 		fx.holding = true;
 	} else if (str_eq(req->path, STR("/big"))) {
@@ -85,12 +86,12 @@ static void handle(void *ctx, struct http_conn *c, const struct http_request *re
 		const struct http_field field = {STR("X-Evil"), STR("a\r\nSet-Cookie: b")};
 		const struct http_response r = {.status = 200, .fields = &field, .field_count = 1};
 		http_reply(c, &r);
-	} else if (str_eq(req->path, STR("/endless"))) {
-		begin_endless(c, STR("v"));
-	} else if (str_eq(req->path, STR("/endless-bad"))) {
-		begin_endless(c, STR("a\r\nb"));
+	} else if (str_eq(req->path, STR("/stream"))) {
+		begin_streaming(c, STR("v"));
+	} else if (str_eq(req->path, STR("/stream-bad"))) {
+		begin_streaming(c, STR("a\r\nb"));
 	} else if (str_eq(req->path, STR("/brief"))) {
-		begin_endless(c, STR("v"));
+		begin_streaming(c, STR("v"));
 		assert_true(http_stream_write(c, STR("and bye")));
 		http_stream_end(c);
 	} else {
@@ -119,16 +120,16 @@ static void release_large_open(struct mail *m)
 	free(m);
 }
 
-static void release_endless_open(struct mail *m)
+static void release_streaming_open(struct mail *m)
 {
 	fx.holding = false;
-	begin_endless(fx.held, STR("v"));
+	begin_streaming(fx.held, STR("v"));
 	free(m);
 }
 
 static void tell_open(struct mail *m)
 {
-	if (fx.endless && !http_stream_write(fx.endless, fx.told))
+	if (fx.streaming && !http_stream_write(fx.streaming, fx.told))
 		fx.refused++;
 	fx.writes++;
 	free(m);
@@ -136,8 +137,8 @@ static void tell_open(struct mail *m)
 
 static void end_open(struct mail *m)
 {
-	http_stream_end(fx.endless);
-	fx.endless = NULL;
+	http_stream_end(fx.streaming);
+	fx.streaming = NULL;
 	free(m);
 }
 
@@ -201,7 +202,7 @@ static void start(struct http_settings settings)
 	fx.metrics = m;
 	fx.requests = 0;
 	fx.holding = false;
-	fx.endless = NULL;
+	fx.streaming = NULL;
 	fx.begun = fx.closed = fx.writes = fx.refused = 0;
 	assert_int_equal(net_addr_parse(STR("127.0.0.1:0"), &fx.addr, NULL), 0);
 	assert_int_equal(net_listen(&fx.addr, 64, &fd, NULL), 0);
@@ -307,6 +308,41 @@ TEST(pipelined_requests_are_answered_in_order, serve, serve_no_more)
 	expect(fd, 200, "2");
 	expect(fd, 200, "3");
 	close(fd);
+}
+
+static uint64_t count_durations(int route)
+{
+	uint64_t count = 0;
+	for (int i = 0; i <= HISTOGRAM_BOUNDS; i++)
+		count += atomic_load(&fx.metrics->http_request_duration[route].buckets[i]);
+	return count;
+}
+
+TEST(the_duration_of_a_request_ends_with_its_reply)
+{
+	os_fault_clock_set(1700000000000, 1000000);
+	start(usual);
+	int fd = dial();
+	say(fd, GET("/now") GET("/now") "nonsense\r\n\r\n");
+	expect(fd, 200, "1");
+	expect(fd, 200, "2");
+	expect(fd, 400, NULL);
+	expect_end(fd);
+	assert_int_equal(count_durations(0), 3);
+	assert_int_equal(atomic_load(&fx.metrics->http_request_duration[0].sum_ns), 0);
+
+	fd = dial();
+	say(fd, GET("/hold"));
+	wait_until_held();
+	os_fault_clock_advance(3000);
+	post(release_open);
+	expect(fd, 200, "released");
+	close(fd);
+	stop();
+	assert_int_equal(count_durations(0), 3);
+	assert_int_equal(count_durations(HELD_ROUTE), 1);
+	assert_int_equal(atomic_load(&fx.metrics->http_request_duration[HELD_ROUTE].sum_ns), 3000000000);
+	os_fault_reset();
 }
 
 TEST(behind_a_deferred_request_the_next_ones_wait, serve, serve_no_more)
@@ -728,7 +764,7 @@ static void hear_exactly(int fd, const char *text)
 }
 
 /* The head, byte by byte, so that what follows stays in the socket. */
-static void hear_endless_head(int fd)
+static void hear_streaming_head(int fd)
 {
 	char head[1024] = "";
 	for (size_t len = 0; !strstr(head, "\r\n\r\n"); len++) {
@@ -759,14 +795,14 @@ static void wait_until_closed(void)
 		sched_yield();
 }
 
-TEST(an_endless_answer_goes_on_until_its_owner_ends_it)
+TEST(a_streaming_response_goes_on_until_its_owner_ends_it)
 {
-	static const char *const requests[] = {GET("/endless"), "GET /endless HTTP/1.0\r\n\r\n"};
+	static const char *const requests[] = {GET("/stream"), "GET /stream HTTP/1.0\r\n\r\n"};
 	for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
 		start(usual);
 		int fd = dial();
 		say(fd, requests[i]);
-		hear_endless_head(fd);
+		hear_streaming_head(fd);
 		tell(STR("one "));
 		hear_exactly(fd, "one ");
 		tell(STR(""));
@@ -780,13 +816,13 @@ TEST(an_endless_answer_goes_on_until_its_owner_ends_it)
 	}
 }
 
-TEST(an_endless_answer_may_end_where_it_began)
+TEST(a_streaming_response_may_end_where_it_began)
 {
 	start(usual);
 	int fd = dial();
 	say(fd, GET("/now") GET("/brief") GET("/now"));
 	expect(fd, 200, "1");
-	hear_endless_head(fd);
+	hear_streaming_head(fd);
 	hear_exactly(fd, "and bye");
 	expect_end(fd);
 	stop();
@@ -794,14 +830,14 @@ TEST(an_endless_answer_may_end_where_it_began)
 	assert_int_equal(fx.closed, 0);
 }
 
-TEST(what_a_peer_says_into_an_endless_answer_is_thrown_away)
+TEST(what_a_peer_says_into_a_streaming_response_is_thrown_away)
 {
 	static char flood[65536];
 	memset(flood, 'x', sizeof(flood));
 	start(usual);
 	int fd = dial();
-	say(fd, GET("/endless") GET("/now"));
-	hear_endless_head(fd);
+	say(fd, GET("/stream") GET("/now"));
+	hear_streaming_head(fd);
 	size_t before = allocated_bytes();
 	for (int i = 0; i < 100; i++) /* more than sockets hold: it is read */
 		assert_int_equal(send(fd, flood, sizeof(flood), MSG_NOSIGNAL), sizeof(flood));
@@ -820,8 +856,8 @@ TEST(the_owner_hears_once_that_the_peer_has_gone)
 	for (int reset = 0; reset < 2; reset++) {
 		start(usual);
 		int fd = dial();
-		say(fd, GET("/endless"));
-		hear_endless_head(fd);
+		say(fd, GET("/stream"));
+		hear_streaming_head(fd);
 		if (reset) {
 			struct linger at_once = {.l_onoff = 1};
 			setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
@@ -837,15 +873,15 @@ TEST(the_owner_hears_once_that_the_peer_has_gone)
 	}
 }
 
-TEST(an_endless_answer_may_be_idle_for_ever)
+TEST(a_streaming_response_may_be_idle_for_ever)
 {
 	struct http_settings s = usual;
 	s.head_ms = s.idle_ms = 100;
 	os_fault_clock_set(1700000000000, 1000000);
 	start(s);
 	int fd = dial();
-	say(fd, GET("/endless"));
-	hear_endless_head(fd);
+	say(fd, GET("/stream"));
+	hear_streaming_head(fd);
 	for (int i = 0; i < 3; i++)
 		pass_time(10000);
 	tell(STR("awake"));
@@ -882,8 +918,8 @@ TEST(a_peer_that_is_too_far_behind_gets_no_more_and_is_then_cut_off)
 	os_fault_clock_set(1700000000000, 1000000);
 	start(s);
 	int fd = dial();
-	say(fd, GET("/endless"));
-	hear_endless_head(fd);
+	say(fd, GET("/stream"));
+	hear_streaming_head(fd);
 	size_t before = allocated_bytes();
 	tell_until_refused(str_n(big, sizeof(big)));
 	assert_int_equal(fx.closed, 0);
@@ -905,8 +941,8 @@ TEST(a_peer_that_reads_but_never_catches_up_is_kept_until_it_reads_no_more)
 	os_fault_clock_set(1700000000000, 1000000);
 	start(s);
 	int fd = dial();
-	say(fd, GET("/endless"));
-	hear_endless_head(fd);
+	say(fd, GET("/stream"));
+	hear_streaming_head(fd);
 	/* The time for a head, and for the backlog at that rate. */
 	for (int ms = 0; ms < LIVES * (HEAD_MS + 250); ms += STEP_MS) {
 		tell_until_refused(str_n(big, sizeof(big)));
@@ -921,12 +957,12 @@ TEST(a_peer_that_reads_but_never_catches_up_is_kept_until_it_reads_no_more)
 	assert_int_equal(fx.closed, 1);
 }
 
-TEST(draining_ends_endless_answers_at_once)
+TEST(draining_ends_streaming_responses_at_once)
 {
 	start(usual);
 	int fd = dial();
-	say(fd, GET("/endless"));
-	hear_endless_head(fd);
+	say(fd, GET("/stream"));
+	hear_streaming_head(fd);
 	tell(STR("last words"));
 	post(drain_open);
 	hear_exactly(fd, "last words");
@@ -935,14 +971,14 @@ TEST(draining_ends_endless_answers_at_once)
 	assert_int_equal(fx.closed, 1);
 }
 
-TEST(an_endless_answer_may_begin_after_a_deferral)
+TEST(a_streaming_response_may_begin_after_a_deferral)
 {
 	start(usual);
 	int fd = dial();
 	say(fd, GET("/hold") GET("/now"));
 	wait_until_held();
-	post(release_endless_open);
-	hear_endless_head(fd);
+	post(release_streaming_open);
+	hear_streaming_head(fd);
 	tell(STR("deferred"));
 	hear_exactly(fd, "deferred");
 	shutdown(fd, SHUT_WR);
@@ -953,7 +989,7 @@ TEST(an_endless_answer_may_begin_after_a_deferral)
 	assert_int_equal(fx.requests, 1);
 }
 
-TEST(an_endless_answer_to_a_peer_that_has_gone_is_over_at_once)
+TEST(a_streaming_response_to_a_peer_that_has_gone_is_over_at_once)
 {
 	start(usual);
 	int fd = dial(), other = dial();
@@ -966,32 +1002,32 @@ TEST(an_endless_answer_to_a_peer_that_has_gone_is_over_at_once)
 		say(other, GET("/now"));
 		expect(other, 200, NULL);
 	}
-	post(release_endless_open);
+	post(release_streaming_open);
 	wait_until_closed();
 	close(other);
 	stop();
 	assert_int_equal(fx.closed, 1);
 }
 
-TEST(an_endless_answer_does_not_begin_while_the_server_drains)
+TEST(a_streaming_response_does_not_begin_while_the_server_drains)
 {
 	start(usual);
 	int fd = dial();
 	say(fd, GET("/hold"));
 	wait_until_held();
 	post(drain_open);
-	post(release_endless_open);
-	hear_endless_head(fd);
+	post(release_streaming_open);
+	hear_streaming_head(fd);
 	expect_end(fd);
 	stop();
 	assert_int_equal(fx.closed, 1);
 }
 
-TEST(an_endless_answer_with_a_forbidden_byte_is_a_failure)
+TEST(a_streaming_response_with_a_forbidden_byte_is_a_failure)
 {
 	start(usual);
 	int fd = dial();
-	say(fd, GET("/endless-bad"));
+	say(fd, GET("/stream-bad"));
 	expect(fd, 500, "");
 	while (fx.begun == 0)
 		sched_yield();
@@ -1045,7 +1081,7 @@ static int offer(size_t bytes)
 {
 	char head[4096];
 	int fd = dial();
-	uint64_t refused = metrics_sum(offsetof(struct metrics, bodies_refused));
+	uint64_t refused = metrics_sum(offsetof(struct metrics, http_bodies_refused));
 	size_t len = (size_t)snprintf(
 	    head, sizeof(head), "POST /count HTTP/1.1\r\nHost: h\r\nContent-Length: %zu\r\n\r\n", bytes);
 	assert_int_equal(send(fd, head, len, MSG_NOSIGNAL), len);
@@ -1056,7 +1092,7 @@ static int offer(size_t bytes)
 	}
 	int status = hear_head(fd, head);
 	bool is_refused = status == 503;
-	assert_int_equal(metrics_sum(offsetof(struct metrics, bodies_refused)) - refused, is_refused);
+	assert_int_equal(metrics_sum(offsetof(struct metrics, http_bodies_refused)) - refused, is_refused);
 	if (is_refused) {
 		assert_non_null(strstr(head, "\r\nRetry-After: 1\r\n"));
 		assert_non_null(strstr(head, "\r\nContent-Type: application/problem+json\r\n"));
@@ -1146,10 +1182,10 @@ static void end_unread(int fd)
 	assert_int_equal(hear_head(fd, head), 200);
 }
 
-static void end_endless(int fd)
+static void end_streaming(int fd)
 {
 	say(fd, "x");
-	hear_endless_head(fd);
+	hear_streaming_head(fd);
 }
 
 static void hold_whole(int fd)
@@ -1174,11 +1210,11 @@ static void end_deferred_unread(int fd)
 	assert_int_equal(hear_head(fd, head), 200);
 }
 
-static void end_deferred_endless(int fd)
+static void end_deferred_streaming(int fd)
 {
 	hold_whole(fd);
-	post(release_endless_open);
-	hear_endless_head(fd);
+	post(release_streaming_open);
+	hear_streaming_head(fd);
 }
 
 #define POST_BEGUN(path, fields) \
@@ -1201,11 +1237,11 @@ TEST(a_body_gives_its_share_back_however_it_ends)
 	    {POST_CHUNKED, end_by_half_close},
 	    {POST_BEGUN("/large", "Connection: close\r\n"), end_unread},
 	    {POST_BEGUN("/large", ""), end_unread},
-	    {POST_BEGUN("/endless", ""), end_endless},
+	    {POST_BEGUN("/stream", ""), end_streaming},
 	    {POST_BEGUN("/hold", ""), end_deferred},
 	    {POST_BEGUN("/hold", "Connection: close\r\n"), end_deferred},
 	    {POST_BEGUN("/hold", "Connection: close\r\n"), end_deferred_unread},
-	    {POST_BEGUN("/hold", ""), end_deferred_endless},
+	    {POST_BEGUN("/hold", ""), end_deferred_streaming},
 	};
 	start(with_bodies(64 * MIB));
 	int half = dial();

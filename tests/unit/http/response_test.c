@@ -72,11 +72,11 @@ TEST(statuses_without_a_body_have_no_length_and_no_body)
 	}
 }
 
-TEST(an_endless_response_has_no_length_and_begins_with_its_body)
+TEST(a_streaming_response_has_no_length_and_begins_with_its_body)
 {
 	CLEANUP(buf_release) struct buf out = {0};
 	struct http_response r = {.status = 200, .content_type = STR("a/b"), .body = STR("first")};
-	assert_int_equal(http_response_write(&out, &r, HTTP_OUT_ENDLESS | HTTP_OUT_CLOSE, DATE), 0);
+	assert_int_equal(http_response_write(&out, &r, HTTP_OUT_STREAMING | HTTP_OUT_CLOSE, DATE), 0);
 	assert_bytes(out.data, out.len,
 	             "HTTP/1.1 200 OK\r\n" DATE_LINE "Content-Type: a/b\r\nConnection: close\r\n\r\nfirst");
 }

@@ -152,7 +152,7 @@ TEST(what_no_shard_takes_waits_and_is_lost_only_when_there_is_too_much_of_it)
 	for (int i = 0; i < SERVERS; i++)
 		redis_server_kill(&servers[i]);
 	/* What was on its way when they died may be lost, too; now nothing is. */
-	UNTIL(stats().shards_failing == SERVERS);
+	UNTIL(stats().shards_unhealthy == SERVERS);
 	uint64_t lost = stats().lost;
 	pipe_keys(keys, KEY_LIST_KEYS_MAX, MANY);
 	size_t given = 0;
@@ -185,7 +185,7 @@ TEST(who_wants_a_key_does_not_wait_for_one_stopped_shard_after_the_other)
 	pool_open();
 	bool told = false;
 	for (int i = 0; !told && i < TRIES_MAX; i++) {
-		UNTIL(stats().shards_failing == 0 && stats().available > SERVERS * BATCH);
+		UNTIL(stats().shards_unhealthy == 0 && stats().available > SERVERS * BATCH);
 		told = is_told_that_none_answers();
 	}
 	assert_true(told);

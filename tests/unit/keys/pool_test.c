@@ -71,7 +71,7 @@ TEST(keys_are_taken_in_batches_from_the_fullest_shard, key_lists_open, key_lists
 	struct source_stats stats = pool->ops->stats(pool);
 	assert_int_equal(stats.taken, 1);
 	assert_int_equal(stats.shards, 2);
-	assert_int_equal(stats.shards_failing, 0);
+	assert_int_equal(stats.shards_unhealthy, 0);
 	pool->ops->free(pool);
 }
 
@@ -147,7 +147,7 @@ TEST(a_shard_that_is_down_is_skipped, key_lists_open, key_lists_close)
 		for (size_t i = 0; i < count; i++)
 			from_second += pipe_key_number(&keys[i]) >= 1000 ? 1 : 0;
 	}
-	assert_int_equal(pool->ops->stats(pool).shards_failing, 1);
+	assert_int_equal(pool->ops->stats(pool).shards_unhealthy, 1);
 	pool->ops->free(pool);
 }
 

@@ -1,5 +1,12 @@
 #include "lib/test.h"
 #include "obs/metrics.h"
+#include "obs/process.h"
+#include "os/clock.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #define SUM(name) metrics_sum(offsetof(struct metrics, name))
 
@@ -11,8 +18,8 @@ TEST(a_new_set_is_zero_and_does_not_share_cache_lines)
 	assert_ptr_not_equal(a, b);
 	assert_int_equal(atomic_load(&a->redirects), 0);
 	assert_int_equal(atomic_load(&a->loop_turns), 0);
-	for (size_t i = 0; i < HISTOGRAM_BUCKETS; i++)
-		assert_int_equal(atomic_load(&a->store_commit_us.buckets[i]), 0);
+	for (size_t i = 0; i <= HISTOGRAM_BOUNDS; i++)
+		assert_int_equal(atomic_load(&a->store_commit_duration.buckets[i]), 0);
 }
 
 enum { THREADS = 4, COUNTS = 100000 };
@@ -24,7 +31,7 @@ static void *count(void *arg)
 	for (int i = 0; i < COUNTS; i++) {
 		metric_add(&m->redirects, 1);
 		metric_add(&m->http_3xx, 2);
-		histogram_record(&m->store_commit_us, 100);
+		histogram_add(&m->store_commit_duration, 100, 1);
 	}
 	return NULL;
 }
@@ -48,58 +55,44 @@ TEST(counts_are_summed_over_all_threads_even_ended_ones)
 	assert_int_equal(SUM(http_4xx), other);
 }
 
-static unsigned only_bucket(uint64_t value)
+static unsigned only_bucket(uint64_t duration_ns)
 {
 	struct histogram h = {0};
-	unsigned found = HISTOGRAM_BUCKETS;
-	histogram_record(&h, value);
-	for (unsigned i = 0; i < HISTOGRAM_BUCKETS; i++) {
+	unsigned found = HISTOGRAM_BOUNDS + 1;
+	histogram_add(&h, duration_ns, 3);
+	for (unsigned i = 0; i <= HISTOGRAM_BOUNDS; i++) {
 		uint64_t n = atomic_load(&h.buckets[i]);
-		assert_in_range(n, 0, found == HISTOGRAM_BUCKETS ? 1 : 0);
+		assert_true(n == 0 || (n == 3 && found == HISTOGRAM_BOUNDS + 1));
 		if (n)
 			found = i;
 	}
-	assert_in_range(found, 0, HISTOGRAM_BUCKETS - 1);
-	assert_true(atomic_load(&h.sum) == value);
+	assert_in_range(found, 0, HISTOGRAM_BOUNDS);
+	assert_true(atomic_load(&h.sum_ns) == duration_ns * 3);
 	return found;
 }
 
-TEST(larger_values_never_fall_into_lower_buckets)
+TEST(a_bucket_ends_with_its_bound)
 {
-	unsigned last = 0;
-	for (uint64_t value = 0; value < 100000; value++) {
-		unsigned bucket = only_bucket(value);
-		assert_in_range(bucket, last, last + 1); /* and none is left out */
-		last = bucket;
+	unsigned bucket = 0;
+	for (uint64_t decade_ns = 10000; decade_ns < 10000000000; decade_ns *= 10) {
+		const uint64_t bounds_ns[] = {decade_ns, decade_ns / 10 * 25, decade_ns * 5};
+		for (size_t i = 0; i < ARRAY_LEN(bounds_ns); i++, bucket++) {
+			assert_int_equal(only_bucket(bounds_ns[i]), bucket);
+			assert_int_equal(only_bucket(bounds_ns[i] + 1), bucket + 1);
+		}
 	}
-}
-
-TEST(a_bucket_is_no_wider_than_a_quarter_of_its_values)
-{
-	uint64_t first = 0;
-	unsigned last = 0;
-	for (uint64_t value = 1; value < 1000000; value++) {
-		unsigned bucket = only_bucket(value);
-		if (bucket != last)
-			first = value;
-		last = bucket;
-		assert_true((value - first) * 4 <= first);
-	}
-}
-
-TEST(values_beyond_the_last_bucket_fall_into_it)
-{
-	assert_int_equal(only_bucket(UINT64_MAX), HISTOGRAM_BUCKETS - 1);
-	assert_int_equal(only_bucket(1ULL << 63), HISTOGRAM_BUCKETS - 1);
-	assert_int_equal(only_bucket((1ULL << 33) - 1), HISTOGRAM_BUCKETS - 1);
-	assert_int_equal(only_bucket((1ULL << 33) - (1ULL << 30) - 1), HISTOGRAM_BUCKETS - 2);
+	assert_int_equal(bucket, HISTOGRAM_BOUNDS - 1);
+	assert_int_equal(only_bucket(0), 0);
+	assert_int_equal(only_bucket(10000000000), HISTOGRAM_BOUNDS - 1);
+	assert_int_equal(only_bucket(10000000001), HISTOGRAM_BOUNDS);
+	assert_int_equal(only_bucket(1ULL << 60), HISTOGRAM_BOUNDS);
 }
 
 /* ---- a reader of Prometheus text, as strict as its description ---- */
 
 struct sample {
 	char name[80];
-	char labels[80];
+	char labels[120];
 	double value;
 };
 
@@ -148,7 +141,7 @@ static void parse_comment(struct text *t, const char *line)
 		struct family *f = &t->families[t->family_count - 1];
 		assert_string_equal(f->name, name); /* right behind its HELP */
 		assert_string_equal(f->type, "");
-		assert_true(!strcmp(rest, "counter") || !strcmp(rest, "histogram"));
+		assert_true(!strcmp(rest, "counter") || !strcmp(rest, "histogram") || !strcmp(rest, "gauge"));
 		snprintf(f->type, sizeof(f->type), "%.15s", rest);
 	}
 }
@@ -163,12 +156,18 @@ static void parse_sample(struct text *t, const char *line)
 	line += name_len;
 	s->labels[0] = '\0';
 	if (*line == '{') {
-		char label[40], value[40];
-		int used = 0;
-		assert_int_equal(sscanf(line, "{%39[a-z_]=\"%39[^\"\\\n]\"}%n", label, value, &used), 2);
-		assert_true(used > 0);
-		snprintf(s->labels, sizeof(s->labels), "%.*s", used, line);
-		line += used;
+		const char *at = line;
+		do { /* a name in lower case, then what quotes hold, perhaps nothing */
+			size_t label_len = strspn(++at, "abcdefghijklmnopqrstuvwxyz_");
+			assert_true(label_len > 0 && !strncmp(at + label_len, "=\"", 2));
+			at += label_len + 2;
+			at += strcspn(at, "\"\\\n");
+			assert_int_equal(*at++, '"');
+		} while (*at == ',');
+		assert_int_equal(*at++, '}');
+		assert_true((size_t)(at - line) < sizeof(s->labels));
+		snprintf(s->labels, sizeof(s->labels), "%.*s", (int)(at - line), line);
+		line = at;
 	}
 	assert_int_equal(*line++, ' ');
 	char *end;
@@ -181,10 +180,17 @@ static void parse_sample(struct text *t, const char *line)
 	t->sample_count++;
 }
 
+static const char *route_name(size_t number)
+{
+	static const char *const names[] = {"other", "/{key}", "/api", "/api"};
+	return number < ARRAY_LEN(names) ? names[number] : NULL;
+}
+
 static void render_and_parse(struct text *t)
 {
 	CLEANUP(buf_release) struct buf b = {0};
-	metrics_render(&b);
+	metrics_write_common(&b);
+	metrics_write_routes(&b, route_name);
 	assert_false(b.failed);
 	assert_int_equal(b.data[b.len - 1], '\n');
 	t->family_count = t->sample_count = 0;
@@ -216,78 +222,106 @@ TEST(every_declared_metric_is_rendered_with_its_sum)
 	static struct text t;
 	struct metrics *m = metrics_register();
 	uint64_t n = 1;
-#define X(field, prometheus, labels, help) metric_add(&m->field, n++);
+#define X(field, ...) metric_add(&m->field, n++);
 	METRICS_COUNTERS(X)
 #undef X
 	render_and_parse(&t);
-#define X(field, prometheus, labels, help) \
-	assert_true(sample_value(&t, prometheus, labels) == (double)SUM(field));
+#define X(field, name, labels, ...) \
+	assert_true(sample_value(&t, name, *labels ? "{" labels "}" : "") == (double)SUM(field));
 	METRICS_COUNTERS(X)
 #undef X
-#define X(field, prometheus, help) (void)sample_value(&t, prometheus "_count", "");
+#define X(field, name, ...) (void)sample_value(&t, name "_count", "");
 	METRICS_HISTOGRAMS(X)
 #undef X
 }
 
-/* How many values a scraper would say are at most `bound`; 0 below the first bucket. */
-static double at_most(const struct text *t, double bound)
-{
-	double count = 0;
-	for (size_t i = 0; i < t->sample_count; i++) {
-		double le;
-		if (!strcmp(t->samples[i].name, "curt_store_lookup_microseconds_bucket") &&
-		    sscanf(t->samples[i].labels, "{le=\"%lf\"}", &le) == 1 && le <= bound)
-			count = t->samples[i].value;
-	}
-	return count;
-}
-
-TEST(a_histogram_is_cumulative_and_ends_in_infinity)
+TEST(a_histogram_is_cumulative_and_in_seconds)
 {
 	static struct text t;
+	static const char bucket[] = "curt_store_lookup_duration_seconds_bucket";
 	struct metrics *a = metrics_register(), *b = metrics_register();
 	render_and_parse(&t);
-	assert_true(at_most(&t, 1e300) == 0); /* unused: +Inf alone */
-	assert_true(sample_value(&t, "curt_store_lookup_microseconds_bucket", "{le=\"+Inf\"}") == 0);
+	assert_true(sample_value(&t, bucket, "{le=\"1e-05\"}") == 0); /* unused: all of its buckets at 0 */
+	assert_true(sample_value(&t, bucket, "{le=\"+Inf\"}") == 0);
+	assert_true(sample_value(&t, "curt_store_lookup_duration_seconds_sum", "") == 0);
 
-	static const uint64_t values[] = {0, 1, 3, 4, 5, 1000};
-	uint64_t sum = 0;
-	for (size_t i = 0; i < ARRAY_LEN(values); i++) {
-		histogram_record(i % 2 ? &a->store_lookup_us : &b->store_lookup_us, values[i]);
-		sum += values[i];
-	}
+	histogram_add(&a->store_lookup_duration, 10000, 2);
+	histogram_add(&b->store_lookup_duration, 10001, 1);
+	histogram_add(&a->store_lookup_duration, 1500000000, 1);
+	histogram_add(&b->store_lookup_duration, 20000000000, 1);
 	render_and_parse(&t);
-	assert_true(at_most(&t, -1) == 0);
-	assert_true(at_most(&t, 0) == 1);
-	assert_true(at_most(&t, 2) == 2);
-	assert_true(at_most(&t, 3) == 3);
-	assert_true(at_most(&t, 4) == 4);
-	assert_true(at_most(&t, 767) == 5);
-	assert_true(at_most(&t, 1023) == 6); /* the bucket from 896 to 1023 */
-	assert_true(sample_value(&t, "curt_store_lookup_microseconds_bucket", "{le=\"1023\"}") == 6);
-	assert_true(sample_value(&t, "curt_store_lookup_microseconds_sum", "") == (double)sum);
-	assert_true(sample_value(&t, "curt_store_lookup_microseconds_count", "") == 6);
+	assert_true(sample_value(&t, bucket, "{le=\"1e-05\"}") == 2);
+	assert_true(sample_value(&t, bucket, "{le=\"2.5e-05\"}") == 3);
+	assert_true(sample_value(&t, bucket, "{le=\"1\"}") == 3);
+	assert_true(sample_value(&t, bucket, "{le=\"2.5\"}") == 4);
+	assert_true(sample_value(&t, bucket, "{le=\"10\"}") == 4);
+	assert_true(sample_value(&t, bucket, "{le=\"+Inf\"}") == 5);
+	assert_true(sample_value(&t, "curt_store_lookup_duration_seconds_sum", "") == 21.500030001);
+	assert_true(sample_value(&t, "curt_store_lookup_duration_seconds_count", "") == 5);
 
-	double last_le = -1, last = 0, highest = 0;
+	double last_le = -1, last = 0;
+	size_t buckets = 0;
 	for (size_t i = 0; i < t.sample_count; i++) {
 		double le;
-		if (strcmp(t.samples[i].name, "curt_store_lookup_microseconds_bucket") != 0)
+		if (strcmp(t.samples[i].name, bucket) != 0)
 			continue;
 		assert_int_equal(sscanf(t.samples[i].labels, "{le=\"%lf\"}", &le), 1);
 		assert_true(le > last_le && t.samples[i].value >= last);
 		last_le = le;
 		last = t.samples[i].value;
-		if (le < 1e300)
-			highest = le;
+		buckets++;
 	}
-	assert_true(last_le > 1e300 && last == 6);
-	assert_true(highest == 1023); /* nothing above the highest bucket in use */
+	assert_int_equal(buckets, HISTOGRAM_BOUNDS + 1);
+}
 
-	histogram_record(&a->store_lookup_us, UINT64_MAX / 2);
+TEST(a_route_appears_with_its_first_request)
+{
+	static struct text t;
+	static const char count[] = "curt_http_request_duration_seconds_count";
+	struct metrics *m = metrics_register();
 	render_and_parse(&t);
-	assert_true(sample_value(&t, "curt_store_lookup_microseconds_bucket", "{le=\"+Inf\"}") == 7);
-	assert_true(sample_value(&t, "curt_store_lookup_microseconds_count", "") == 7);
-	assert_true(at_most(&t, 1e300) == 6);
+	for (size_t i = 0; i < t.sample_count; i++)
+		assert_string_not_equal(t.samples[i].name, count);
+	histogram_add(&m->http_request_duration[1], 20000, 7);
+	histogram_add(&m->http_request_duration[2], 20000, 1);
+	render_and_parse(&t);
+	assert_true(sample_value(&t, count, "{route=\"/{key}\"}") == 7);
+	assert_true(sample_value(&t, count, "{route=\"/api\"}") == 1);
+	assert_true(sample_value(&t, "curt_http_request_duration_seconds_bucket",
+	                         "{route=\"/{key}\",le=\"2.5e-05\"}") == 7);
+}
+
+TEST(the_rows_of_a_family_are_one_row_of_markdown)
+{
+	static const struct metric rows[] = {
+	    {"a_total", "counter", "kind=\"x\"", "Things", "It grows"},
+	    {"a_total", "counter", "kind=\"y\"", "", ""},
+	    {"b_info", "gauge", "version=\"1.0\",commit=\"\"", "A build", ""},
+	    {"c_messages", "gauge", "topic,partition", "Messages", ""},
+	    {"d", "gauge", "", "Plain", ""},
+	};
+	CLEANUP(buf_release) struct buf b = {0};
+	metrics_markdown(&b, rows, ARRAY_LEN(rows));
+	buf_char(&b, '\0');
+	assert_string_equal(b.data,
+	                    "| `a_total` | counter | `kind=\"x\"`, `kind=\"y\"` | Things | It grows |\n"
+	                    "| `b_info` | gauge | `version`, `commit` | A build |  |\n"
+	                    "| `c_messages` | gauge | `topic`, `partition` | Messages |  |\n"
+	                    "| `d` | gauge |  | Plain |  |\n");
+}
+
+TEST(the_process_says_what_the_system_knows_of_it)
+{
+	const struct process_stats before = process_read_stats();
+	int fd = dup(STDIN_FILENO);
+	const struct process_stats s = process_read_stats();
+	close(fd);
+	assert_int_equal(s.build, 1);
+	assert_int_equal(s.open_fds, before.open_fds + 1);
+	assert_true(s.max_fds >= s.open_fds && s.threads >= 1);
+	assert_true(s.resident_bytes > 100000 && s.virtual_bytes > s.resident_bytes);
+	assert_true(s.start_ns == before.start_ns && s.start_ns <= (uint64_t)clock_real_ms() * 1000000);
+	assert_true(s.start_ns > (uint64_t)(clock_real_ms() - 3600000) * 1000000);
 }
 
 TEST_MAIN()

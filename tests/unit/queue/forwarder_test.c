@@ -220,10 +220,10 @@ TEST(a_producer_that_failed_for_good_is_replaced_and_nothing_is_lost, setup_real
 	struct err e = {""};
 	kafka_kit_need(&kafka);
 	kafka_kit_make(&kafka, "max.message.bytes", "150");
-	uint64_t before = metrics_sum(offsetof(struct metrics, queue_producers));
+	uint64_t before = metrics_sum(offsetof(struct metrics, queue_producers_replaced));
 	start(NULL);
 	write_events(0, 100);
-	UNTIL(metrics_sum(offsetof(struct metrics, queue_producers)) - before >= 2);
+	UNTIL(metrics_sum(offsetof(struct metrics, queue_producers_replaced)) - before >= 2);
 	UNTIL(queue_consumer_trouble(forwarder_consumer(forwarder), &e) == ERR_UNAVAILABLE);
 	assert_non_null(strstr(e.text, kafka.url + strlen("kafka://")));
 	assert_int_equal(clicks_in_checkpoint(), 0);

@@ -148,7 +148,7 @@ static void assert_nothing_more(struct queue *q, struct got *g)
 
 static uint64_t replays(void)
 {
-	return metrics_sum(offsetof(struct metrics, queue_replays));
+	return metrics_sum(offsetof(struct metrics, queue_duplicates));
 }
 
 TEST(what_a_forwarder_sent_twice_comes_once, setup, teardown)

@@ -31,7 +31,7 @@ TEST(a_cache_without_any_node_opens_and_everything_is_a_miss)
 	assert_null(strstr(e.text, "secret"));
 	struct rcache_stats s = k.cache->ops->stats(k.cache);
 	assert_int_equal(s.nodes, 1);
-	assert_int_equal(s.nodes_failing, 1);
+	assert_int_equal(s.nodes_unhealthy, 1);
 	assert_false(s.listening);
 	assert_true(s.errors > 0);
 	rcache_kit_close(&k);
@@ -63,7 +63,7 @@ TEST(a_dead_node_costs_its_own_keys_only_and_they_are_not_moved, redis_kit_renew
 	rcache_kit_fill_many(&k, KEYS);
 	assert_int_equal(rcache_kit_hits_of_many(&k, KEYS), left);
 	rcache_kit_wait_listening(&k, false);
-	assert_int_equal(k.cache->ops->stats(k.cache).nodes_failing, 1);
+	assert_int_equal(k.cache->ops->stats(k.cache).nodes_unhealthy, 1);
 
 	redis_server_restart(&servers[1], NULL);
 	rcache_kit_wait_listening(&k, true);

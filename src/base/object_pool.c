@@ -1,4 +1,4 @@
-#include "base/pool.h"
+#include "base/object_pool.h"
 
 #include <stdlib.h>
 
@@ -7,12 +7,12 @@ struct pool_node {
 	_Alignas(16) struct pool_node *next;
 };
 
-void pool_init(struct pool *p, size_t object_bytes, size_t max)
+void object_pool_init(struct object_pool *p, size_t object_bytes, size_t max)
 {
-	*p = (struct pool){.object_bytes = object_bytes, .max = max};
+	*p = (struct object_pool){.object_bytes = object_bytes, .max = max};
 }
 
-void *pool_get(struct pool *p)
+void *object_pool_get(struct object_pool *p)
 {
 	struct pool_node *node = p->free_list;
 	if (LIKELY(node)) {
@@ -28,7 +28,7 @@ void *pool_get(struct pool *p)
 	return node + 1;
 }
 
-void pool_put(struct pool *p, void *object)
+void object_pool_put(struct object_pool *p, void *object)
 {
 	if (!object)
 		return;
@@ -39,14 +39,12 @@ void pool_put(struct pool *p, void *object)
 	p->live--;
 }
 
-void pool_release(struct pool *p, void (*object_release)(void *))
+void object_pool_release(struct object_pool *p)
 {
 	ASSERT(p->live == 0);
 	struct pool_node *node = p->free_list;
 	while (node) {
 		struct pool_node *next = node->next;
-		if (object_release)
-			object_release(node + 1);
 		free(node);
 		node = next;
 	}
