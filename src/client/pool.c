@@ -20,9 +20,9 @@ struct conn_pool {
 	void *ctx;
 	const char *address;
 	size_t max;
-	atomic_bool is_avoided; /* stored under the lock, see avoid_note_locked */
-	atomic_bool is_stopped;     /* likewise */
-	_Atomic int64_t logged_ms;  /* the last time; 0: never */
+	atomic_bool is_avoided;    /* stored under the lock, see avoid_note_locked */
+	atomic_bool is_stopped;    /* likewise */
+	_Atomic int64_t logged_ms; /* the last time; 0: never */
 
 	pthread_mutex_t lock; /* for all below; a leaf, but for the driver's close and the log */
 	pthread_cond_t changed;

@@ -320,38 +320,6 @@ int pg_ask(struct pg_query *q, struct pg_result *ret, struct err *e)
 	return r;
 }
 
-void pg_send_values(struct pg_conn *c, const struct pg_statement *statement, const struct pg_value *values,
-                    size_t n)
-{
-	struct pg_query q = pg_query(c, statement);
-	pg_bind(&q, values, n);
-	pg_send(&q);
-}
-
-int pg_ask_values(struct pg_conn *c, const struct pg_statement *statement, struct pg_result *ret,
-                  const struct pg_value *values, size_t n)
-{
-	struct pg_query q = pg_query(c, statement);
-	pg_bind(&q, values, n);
-	return pg_ask(&q, ret, NULL);
-}
-
-int pg_ask_int(struct pg_conn *c, const struct pg_statement *statement, int64_t *ret,
-               const struct pg_value *values, size_t n)
-{
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	int r = pg_ask_values(c, statement, &result, values, n);
-	if (r == 0 && result.rows > 0)
-		*ret = pg_get_int(&result, 0, 0);
-	return r;
-}
-
-int pg_exec(struct pg_conn *c, const struct pg_statement *statement, const struct pg_value *values, size_t n)
-{
-	CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
-	return pg_ask_values(c, statement, &result, values, n);
-}
-
 bool pg_conn_failed(const struct pg_conn *c)
 {
 	return c->failed;

@@ -54,12 +54,6 @@ static bool is_unreserved(char c)
 	return (lower >= 'a' && lower <= 'z') || is_digit(c) || c == '-' || c == '.' || c == '_' || c == '~';
 }
 
-/* Needs no escape in paths (which end at '?'), queries and fragments. */
-static bool is_plain(char c)
-{
-	return is_unreserved(c) || (c != '\0' && strchr("!$&'()*+,;=:@/?", c));
-}
-
 static struct str trim(struct str s)
 {
 	while (s.len > 0 && is_space(s.ptr[0]))
@@ -367,7 +361,8 @@ static int write_part(struct str part, struct buf *out, struct err *e)
 	struct echo shown;
 	for (size_t i = 0; i < part.len; i++) {
 		char c = part.ptr[i];
-		if (is_plain(c)) {
+		/* needs no escape in paths (which end at '?'), queries and fragments */
+		if (is_unreserved(c) || (c != '\0' && strchr("!$&'()*+,;=:@/?", c))) {
 			buf_char(out, c);
 			continue;
 		}

@@ -587,5 +587,5 @@ int main(void)
 	    cmocka_unit_test(the_thread_settles_by_itself),
 	    cmocka_unit_test(who_waits_is_told_when_the_thread_has_heard),
 	};
-	return cmocka_run_group_tests_name("settler", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("quota_sync", tests, NULL, NULL);
 }
