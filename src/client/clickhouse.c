@@ -348,7 +348,7 @@ void clickhouse_rows_begin(const struct clickhouse *c, struct clickhouse_rows *r
 	r->is_packed = c->url.is_packed;
 }
 
-/* A checksum, which the server is told not to look at; how it is packed; both lengths; the bytes. */
+/* A frame: a checksum (not verified), the method, both lengths, the bytes. */
 void clickhouse_rows_pack(struct clickhouse_rows *r)
 {
 	if (r->raw.len == 0 || r->raw.failed)

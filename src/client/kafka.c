@@ -77,7 +77,7 @@ static int options_set(rd_kafka_conf_t *conf, const char *options, struct err *e
 	return r;
 }
 
-/* Its own lines are for whoever looks for details; what matters comes as an error, too. */
+/* librdkafka's log lines are details; what matters is also an error. */
 static void log_from_client(const rd_kafka_t *rk, int level, const char *facility, const char *text)
 {
 	(void)rk;

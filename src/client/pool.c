@@ -28,7 +28,7 @@ struct conn_pool {
 	pthread_cond_t changed;
 	struct list idle; /* the most recently used is the last */
 	size_t idle_count;
-	size_t open_count;       /* idle and lent */
+	size_t open_count;       /* idle and in use */
 	size_t connecting_count; /* more to come */
 	uint64_t generation;
 	bool is_failing; /* the last connect failed */
@@ -142,7 +142,7 @@ static bool has_room_locked(const struct conn_pool *p)
 	return p->open_count + p->connecting_count < p->max;
 }
 
-/* While the server fails one is tried at a time, by a taker only where nobody else does. */
+/* While the server fails, one connect at a time; by a caller only if there is no reconnector. */
 static bool may_connect_locked(const struct conn_pool *p)
 {
 	return has_room_locked(p) &&

@@ -4,14 +4,14 @@
 #include "client/pool.h"
 #include "client/postgres.h"
 
-enum { PG_STATEMENTS_MAX = 256 }; /* of one program on one connection; a power of two */
+enum { PG_STATEMENTS_MAX = 256 }; /* per connection; a power of two */
 
 struct pg_prepared {
 	const struct pg_statement *statement;
-	bool is_sent; /* and has not failed */
+	bool is_sent; /* sent, and has not failed */
 };
 
-/* What was sent and is not answered yet. */
+/* Sent, but not answered yet. */
 enum pg_pending_kind { PG_PENDING_PREPARE, PG_PENDING_RUN, PG_PENDING_SYNC };
 
 struct pg_pending {
@@ -24,34 +24,34 @@ struct pg_conn {
 	struct pg_pool *pool;
 	PGconn *vendor;
 	bool failed;
-	bool late; /* failed because no answer came in time */
+	bool late; /* failed by a timeout */
 	bool lock_timed_out, was_deadlocked;
-	struct err trouble; /* what a person should hear of, since it was taken; empty: nothing */
+	struct err trouble; /* to be logged, since pg_take; empty: nothing */
 	int64_t timeout_ms;
-	int64_t deadline_ms; /* of the answers to what was flushed last */
+	int64_t deadline_ms; /* of the replies to the last flush */
 
 	struct pg_prepared prepared[PG_STATEMENTS_MAX]; /* hashed by address */
 	struct pg_pending *pending;                     /* a queue: from `pending_first` on */
 	size_t pending_first, pending_count, pending_cap;
 
-	int error; /* the first since the last sync; 0: none */
+	int error; /* first error since the last sync; 0: none */
 	struct err error_text;
 };
 
-/* `address` is for sentences. */
+/* `address` is for messages. */
 int pg_conn_open(const char *url, const char *address, int64_t timeout_ms, struct pg_conn **ret,
                  struct err *e);
 void pg_conn_close(void *conn); /* NULL is fine */
 
-/* Is an idle one still of use, as far as can be told without asking? */
+/* Is an idle connection still usable, as far as known without asking? */
 bool pg_conn_is_alive(const void *conn);
 
-/* Neither in a transaction nor with answers to come. */
+/* Neither in a transaction nor waiting for replies. */
 bool pg_conn_is_idle(const struct pg_conn *c);
 
 /* --- for what is not a pipeline --- */
 
-/* The connection is of no use any more; ERR_UNAVAILABLE. */
+/* Marks the connection as failed; ERR_UNAVAILABLE. */
 int pg_conn_fail(struct pg_conn *c, const char *text);
 void pg_conn_check(struct pg_conn *c, bool done); /* libpq did it, or the connection has failed */
 

@@ -45,13 +45,13 @@ static enum conn_verdict driver_reset(void *conn, struct err *why)
 		away(c->owner, c->why.text, why);
 		return CONN_FAILED;
 	}
-	if (c->spent || c->awaited > 0 || c->out.len > 0)
+	if (c->is_single_use || c->replies_pending > 0 || c->out.len > 0)
 		return CONN_CLOSE;
 	wire_rest(c);
 	return CONN_KEEP;
 }
 
-/* A server that was demoted takes no writes on any connection, hence the shared fate. */
+/* A demoted server takes no writes on any connection: all connections share its fate. */
 static const struct conn_driver driver = {
     .shares_fate = true,
     .idle_max = IDLE_MAX,
@@ -127,7 +127,7 @@ void redis_write(struct redis_conn *c, const struct str *args, size_t n)
 		buf_str(&c->out, args[i]);
 		buf_str(&c->out, STR("\r\n"));
 	}
-	c->awaited++;
+	c->replies_pending++;
 }
 
 int redis_send(struct redis_conn *c)
@@ -135,7 +135,7 @@ int redis_send(struct redis_conn *c)
 	return wire_send(c, clock_mono_ms() + redis_timeout_ms);
 }
 
-/* Answers that say: ask somebody else, or later. */
+/* Replies that mean: ask another server, or later. */
 static bool is_refusal(struct str error)
 {
 	static const char *const words[] = {"READONLY ", "LOADING ", "MASTERDOWN ", "NOREPLICAS ", "NOAUTH "};
@@ -166,8 +166,8 @@ const char *redis_why(const struct redis_conn *c)
 
 int redis_read(struct redis_conn *c, struct redis_reply *ret)
 {
-	ASSERT(c->awaited > 0);
-	c->awaited--;
+	ASSERT(c->replies_pending > 0);
+	c->replies_pending--;
 	int r = redis_send(c) ?: wire_read(c, c->deadline_ms, ret);
 	if (r == ERR_BUSY)
 		return wire_fail(c, "no answer within %lld ms", (long long)redis_timeout_ms);
@@ -188,6 +188,6 @@ int redis_ask(struct redis_conn *c, const struct str *args, size_t n, struct red
 
 int redis_wait(struct redis_conn *c, uint64_t ms, struct redis_reply *ret)
 {
-	c->spent = true;
+	c->is_single_use = true;
 	return redis_send(c) ?: wire_read(c, clock_mono_ms() + (int64_t)ms, ret) ?: check_reply(c, ret);
 }

@@ -44,7 +44,7 @@ static int greet(struct redis_conn *c, const struct redis_url *u, int64_t deadli
 		redis_write(c, REDIS_ARGS(STR("SELECT"), u->db));
 	redis_write(c, REDIS_ARGS(u->is_sentinel ? STR("ROLE") : STR("PING")));
 	int r = wire_send(c, deadline_ms);
-	for (; r == 0 && c->awaited > 0; c->awaited--, auth = false)
+	for (; r == 0 && c->replies_pending > 0; c->replies_pending--, auth = false)
 		r = reply_check(c, wire_read(c, deadline_ms, &reply), auth, &reply);
 	if (r || !u->is_sentinel)
 		return r;
@@ -116,7 +116,7 @@ static struct redis_conn *open_by_sentinel(const struct redis_url *u, _Atomic si
 	int64_t share_ms = redis_timeout_ms / (int64_t)(u->host_count + 1);
 	struct redis_conn *c = NULL;
 	struct arena arena = {0};
-	bool named = false; /* what became of a primary says more than that a sentinel is away */
+	bool named = false; /* an error about the primary says more than a sentinel that is down */
 	for (size_t i = 0; !c && i < u->host_count; i++) {
 		size_t s = (first + i) % u->host_count;
 		struct redis_host primary = {0};

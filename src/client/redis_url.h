@@ -1,8 +1,5 @@
-/*
- * The parts of a redis:// or redis+sentinel:// URL (client/redis.h has their form). User, password and names
- * may be percent-encoded. What is wrong is said without repeating a byte of the URL: a password that was put
- * in the wrong place would come out with it.
- */
+/* The parts of a redis:// or redis+sentinel:// URL (client/redis.h describes them). User, password and
+ * names may be percent-encoded. Errors repeat no byte of the URL: it may contain a misplaced password. */
 #pragma once
 
 #include "base/arena.h"
@@ -17,12 +14,12 @@ struct redis_host {
 
 struct redis_url {
 	struct arena arena; /* holds all texts */
-	bool is_sentinel;   /* the hosts are sentinels; otherwise there is one, the server */
+	bool is_sentinel;   /* the hosts are sentinels; otherwise there is one host, the server */
 	size_t host_count;
 	struct redis_host hosts[REDIS_HOSTS_MAX];
 	struct str user;     /* STR_NULL: none */
 	struct str password; /* STR_NULL: none */
-	struct str primary;  /* the name that the sentinels know */
+	struct str primary;  /* its name in Sentinel */
 	struct str db;       /* digits */
 	struct str name;     /* see redis_name */
 };

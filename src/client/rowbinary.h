@@ -1,5 +1,5 @@
-/* ClickHouse's format RowBinary: numbers with the little end first, texts behind their length. What is read
- * is checked against the end; `bad` stays once it was met, and what is read then is 0 or empty. */
+/* ClickHouse's format RowBinary: little-endian numbers, texts with a length prefix. Reads are
+ * bounds-checked; after an overrun `bad` stays set, and reads return 0 or empty. */
 #pragma once
 
 #include "base/buf.h"
@@ -49,7 +49,7 @@ static inline struct row_reader row_reader_of(const struct buf *b)
 	return (struct row_reader){.at = b->data, .end = b->data ? b->data + b->len : NULL};
 }
 
-/* Is there another row? */
+/* True: another row follows. */
 static inline bool row_more(const struct row_reader *r)
 {
 	return !r->bad && r->at < r->end;
@@ -82,7 +82,7 @@ ROW_GET(u64, uint64_t)
 ROW_GET(i64, int64_t)
 #undef ROW_GET
 
-/* Valid as long as the answer is. */
+/* Valid as long as the response. */
 static inline struct str row_text(struct row_reader *r)
 {
 	uint64_t len = 0;
@@ -96,7 +96,7 @@ static inline struct str row_text(struct row_reader *r)
 	return at ? str_n(at, len) : STR("");
 }
 
-/* Every row of an answer ends with a zero; see client/clickhouse.h. */
+/* Every row of a response ends with a zero byte; see client/clickhouse.h. */
 static inline void row_end(struct row_reader *r)
 {
 	r->bad |= row_u8(r) != 0;

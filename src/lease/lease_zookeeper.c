@@ -184,7 +184,7 @@ static int node_create(const struct leases_zookeeper *l, const struct lease *lea
 	return code == ZNODEEXISTS ? node_recognise(lease, token, until) : code;
 }
 
-/* One session's tries: ZOK, ZNODEEXISTS when it is somebody else's, or a failure. */
+/* The attempts of one session: ZOK, ZNODEEXISTS if another process has it, or an error. */
 static int node_take(const struct leases_zookeeper *l, struct lease *lease, const struct timespec *until)
 {
 	uint8_t random[TOKEN_BYTES];

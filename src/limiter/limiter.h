@@ -7,8 +7,9 @@
  * counts. Only the limiter raises a grant; only its server lowers it, and obeys the lower one before it
  * reports it. So no lost answer lets two servers use the same units.
  *
- * A limiter that lost its data is told again: servers restore the current period. Until all have had time
- * to do so (LIMITER_CALM_MS), no grant grows. Of two reported periods the earlier one is kept.
+ * A limiter that lost its data gets it back from the servers: they restore the current period. Until all
+ * have had time to do so (LIMITER_CALM_MS), no grant grows. Of two reported periods the earlier one is
+ * kept.
  */
 #pragma once
 

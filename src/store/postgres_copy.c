@@ -3,8 +3,8 @@
  * that no column can be forgotten. A copy replaces all rows of its names in the target. So it can be
  * repeated, and a name without rows is removed there.
  *
- * Tables are read one after the other. If somebody changes a name meanwhile, its rows may not match; but
- * then the name is in the feed, and is copied again.
+ * Tables are read one after the other. If a name changes meanwhile, its rows may not match; but then the
+ * name is in the feed, and is copied again.
  */
 #include "store/postgres_store.h"
 
