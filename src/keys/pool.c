@@ -19,10 +19,8 @@
 enum {
 	POLL_MS = 1000,
 	WAIT_MS = 750, /* of a request: long enough to find one shard dead and ask another */
-	EMPTY_MS =
-	    /* an empty pool refuses without asking for so long; otherwise every refused create would ask
-	     * all shards */
-	50,
+	/* An empty pool refuses without asking for so long; otherwise every refused create asks all shards. */
+	EMPTY_MS = 50,
 	RETURNING_MAX = 16384,  /* keys to be returned, of each kind */
 	DEFERRED_MAX = 1000000, /* deferred keys on one shard; about 10 MB there */
 	DEFERRED_SHARE = 16,    /* a fetch brings at least one deferred key per so many others */

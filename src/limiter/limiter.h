@@ -30,10 +30,9 @@ struct limiter_use {
 	uint64_t want;      /* in: wanted grant beyond `used`, if there is enough for all */
 	/* in: as this server knows it; out: as it is. */
 	uint64_t grant; /* how far this server may count; never lowered, unless it was below `used` */
-	uint64_t
-	    /* start time as the period's id; 0: none known, or none current. A higher one than before: that
-	     * period has ended, and the report was not counted */
-	    period;
+	/* start time as the period's id; 0: none known, or none current. A higher one than before: that
+	 * period has ended, and the report was not counted */
+	uint64_t period;
 	uint64_t left_ms; /* until the end of the period */
 	/* out */
 	bool synced;     /* false: unknown; the report may have been counted or not */

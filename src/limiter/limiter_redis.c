@@ -24,7 +24,7 @@ enum { SCRIPT_ARGS = 5, ARGS_PER_USE = 7, REPLY_PER_USE = 4 };
 
 /* ARGV: this server's id, the number of the sync, LIMITER_SERVER_MS, LIMITER_CALM_MS, LIMITER_TAIL_MS; then
  * for each budget period_ms, period, left_ms, max, used, grant, want. */
-static const char settle_script[] =
+static const char sync_script[] =
     "local t = redis.call('TIME')\n"
     "local now = t[1] * 1000 + math.floor(t[2] / 1000)\n"
     "local me, seq, life = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])\n"
@@ -175,7 +175,7 @@ static void write_node(struct limiter_redis *l, struct limiter_call *c, size_t n
 		struct str args[3 + 1 + SCRIPT_USES_MAX + SCRIPT_ARGS + ARGS_PER_USE * SCRIPT_USES_MAX];
 		size_t n = 0;
 		args[n++] = STR("EVAL");
-		args[n++] = str_of(settle_script);
+		args[n++] = str_of(sync_script);
 		args[n++] = number(c, 1 + count);
 		args[n++] = str_of(l->servers_key);
 		for (size_t i = 0; i < count; i++)

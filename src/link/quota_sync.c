@@ -25,15 +25,15 @@ enum {
 struct synced_meter {
 	struct list link;
 	struct meter_share *share;
-	uint32_t start;      /* of the period that all below refers to */
-	bool is_idle;        /* not used since the last sync */
-	bool is_missed;      /* the last sync failed */
-	bool is_only_server; /* it has taken its fair share without an answer */
-	uint32_t count;      /* used here at the last sync */
-	uint64_t grant;      /* published: the count that this server may reach */
-	uint64_t period;     /* the limiter's period id; 0: never synced */
-	uint64_t others;     /* used or held by others at the last sync */
-	int64_t end_ms;      /* the limiter's end of the period; monotonic */
+	uint32_t start;       /* of the period that all below refers to */
+	bool is_idle;         /* not used since the last sync */
+	bool sync_missed;     /* the last sync failed */
+	bool took_fair_share; /* it has taken its fair share without an answer */
+	uint32_t count;       /* used here at the last sync */
+	uint64_t grant;       /* published: the count that this server may reach */
+	uint64_t period;      /* the limiter's period id; 0: never synced */
+	uint64_t others;      /* used or held by others at the last sync */
+	int64_t end_ms;       /* the limiter's end of the period; monotonic */
 	int64_t answered_ms;
 	int64_t cautious_until_ms; /* others may not have reported their use of an outage yet */
 	int64_t next_ms;
@@ -204,7 +204,7 @@ static void report(struct quota_sync *s, struct synced_meter *t, uint32_t max, u
 	t->is_idle = t->count == count && !refused;
 	uint64_t want = wanted_grant(s, t, count, max, refused);
 	uint64_t keep = MIN(count + want, (uint64_t)max);
-	bool lowers = t->grant > keep && !t->is_missed;
+	bool lowers = t->grant > keep && !t->sync_missed;
 	if (is_cautious(t, mono_ms))
 		want = MIN(want, saturating_sub(meter_fair_share(max, servers_of(s)), count));
 	uint32_t start = t->start;
@@ -281,7 +281,7 @@ static void period_update(struct quota_sync *s, struct synced_meter *t, const st
 	if (mono_ms - t->answered_ms >= LIMITER_SERVER_MS)
 		t->cautious_until_ms = mono_ms + LIMITER_CALM_MS;
 	t->answered_ms = mono_ms;
-	t->is_missed = t->is_only_server = false;
+	t->sync_missed = t->took_fair_share = false;
 	t->period = use->period;
 	t->others = use->others;
 	t->end_ms = mono_ms + (int64_t)use->left_ms;
@@ -322,10 +322,10 @@ static void sync_failed(struct quota_sync *s, const struct round_use *reported, 
 	uint32_t servers = servers_of(s);
 	int64_t since_ms = t->period ? t->answered_ms : MIN(t->answered_ms, s->failing_ms);
 	t->next_ms = mono_ms + RETRY_MS;
-	t->is_missed = true;
-	if (t->is_only_server || mono_ms - since_ms < GRANT_ONLY_MS)
+	t->sync_missed = true;
+	if (t->took_fair_share || mono_ms - since_ms < GRANT_ONLY_MS)
 		return;
-	t->is_only_server = true;
+	t->took_fair_share = true;
 	uint64_t part = servers == 1 ? reported->max : meter_fair_share(reported->max, servers);
 	if (t->period) {
 		uint64_t free = saturating_sub(reported->max, t->others + t->grant);

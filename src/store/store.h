@@ -102,9 +102,8 @@ struct store_expired {
 /* A page of links, newest first. */
 struct store_list {
 	uint64_t owner; /* 0: all owners */
-	struct str
-	    /* STR_NULL: start at the newest; otherwise a previous `next` (ERR_INVALID if it is not) */
-	    cursor;
+	/* STR_NULL: start at the newest; otherwise a previous `next` (ERR_INVALID if it is not). */
+	struct str cursor;
 	size_t limit;
 	size_t bytes_max; /* end the page early at this many bytes of strings; 0: no bound */
 	struct arena *arena;
