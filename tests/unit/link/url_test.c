@@ -214,7 +214,7 @@ static void odd_spellings_of_addresses_are_refused(void **state)
 {
 	(void)state;
 	static const struct row rows[] = {
-	    {"http://0x7f.1/", "IPv4 address of the form"},
+	    {"http://0x7f.1/", "IPv4 address such as"},
 	    {"http://0x7f000001/", "IPv4"},
 	    {"http://0177.0.0.1/", "IPv4"},
 	    {"http://01.2.3.4/", "IPv4"},
@@ -399,7 +399,7 @@ static void links_to_ourselves_are_refused(void **state)
 {
 	(void)state;
 	static const struct row rows[] = {
-	    {"http://s.example/abc", "points back at this server (s.example)"},
+	    {"http://s.example/abc", "points back to this server (s.example)"},
 	    {"https://s.example/abc", "points back"},
 	    {"https://S.Example.:443", "points back"},
 	    {"http://s.example:80?x", "points back"},
@@ -446,10 +446,10 @@ static void a_url_has_at_most_8_kib_before_and_after(void **state)
 	assert_int_equal(out.len, URL_BYTES_MAX);
 	in.len = URL_BYTES_MAX;
 	buf_char(&in, 'x');
-	assert_refused(buf_view(&in), "8193 bytes; it may have 8192");
+	assert_refused(buf_view(&in), "8193 bytes; use at most 8192");
 	in.len = URL_BYTES_MAX - 1;
 	buf_char(&in, '"');
-	assert_refused(buf_view(&in), "8194 bytes once it is percent-encoded");
+	assert_refused(buf_view(&in), "8194 bytes when percent-encoded");
 }
 
 static void the_result_is_appended(void **state)
