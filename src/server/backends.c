@@ -276,8 +276,7 @@ int backend_open_claim(const struct settings *s, struct store *store, uint64_t i
                        struct key_source **ret, struct err *e)
 {
 	struct key_cipher cipher;
-	int r = key_format_fix(store, (enum key_alphabet)s->links.alphabet, s->links.key_length, &cipher,
-	                          e);
+	int r = key_format_fix(store, (enum key_alphabet)s->links.alphabet, s->links.key_length, &cipher, e);
 	if (r < 0)
 		return r;
 	const struct claim_config config = {

@@ -146,13 +146,15 @@ static int look(struct sink_clickhouse *s, struct found *ret, struct err *e)
 	return 0;
 }
 
-static int make(struct sink_clickhouse *s, bool without_database, struct err *e, const char *fmt, const char *name,
-                const char *layout)
+static int make(struct sink_clickhouse *s, bool without_database, struct err *e, const char *fmt,
+                const char *name, const char *layout)
 {
 	CLEANUP(buf_release) struct buf sql = {0};
 	buf_printf(&sql, "%s %s%s", fmt, name, layout);
-	struct clickhouse_call call = {
-	    .sql = buf_view(&sql), .timeout_ms = MAKE_TIMEOUT_MS, .without_database = without_database, .is_quiet = true};
+	struct clickhouse_call call = {.sql = buf_view(&sql),
+	                               .timeout_ms = MAKE_TIMEOUT_MS,
+	                               .without_database = without_database,
+	                               .is_quiet = true};
 	return sql.failed ? err_set(e, ERR_NOMEM, "memory ran out")
 	                  : clickhouse_run(s->client, &call, NULL, e);
 }

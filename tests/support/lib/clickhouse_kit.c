@@ -37,7 +37,8 @@ static void run(const char *sql, bool without_database, struct buf *ret_answer)
 	struct err e = {""};
 	snprintf(url, sizeof(url), "clickhouse://%s/%s", getenv("CURT_TEST_CLICKHOUSE"), database);
 	assert_int_equal(clickhouse_new(str_of(url), &c, &e), 0);
-	struct clickhouse_call call = {.sql = str_of(sql), .timeout_ms = 60000, .without_database = without_database};
+	struct clickhouse_call call = {
+	    .sql = str_of(sql), .timeout_ms = 60000, .without_database = without_database};
 	int r = clickhouse_run(c, &call, ret_answer, &e);
 	clickhouse_free(c);
 	if (r != 0)
