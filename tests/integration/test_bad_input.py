@@ -61,8 +61,8 @@ def test_a_bad_url_is_refused_in_every_place_that_takes_one(still, name):
 ])
 def test_a_url_that_points_back_at_this_server_is_refused(still, spelling):
     url = spelling.format(port=still.port)
-    assert_problem(creating(still, original_url=url), 400, "points back at this server")
-    assert_problem(changing(still, original_url=url), 400, "points back at this server")
+    assert_problem(creating(still, original_url=url), 400, "points back to this server")
+    assert_problem(changing(still, original_url=url), 400, "points back to this server")
 
 
 def test_a_url_of_the_same_host_on_another_port_is_somebody_else(server):
@@ -77,7 +77,7 @@ def test_a_url_of_the_same_host_on_another_port_is_somebody_else(server):
 def test_the_base_url_and_the_address_behind_it_are_this_server(serve, url):
     server = serve("--base-url", "https://s.example/")
     with unchanged(server):
-        assert_problem(creating(server, original_url=url.format(port=server.port)), 400, "points back at this server")
+        assert_problem(creating(server, original_url=url.format(port=server.port)), 400, "points back to this server")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
@@ -85,7 +85,7 @@ def test_a_server_that_listens_on_every_address_knows_itself_on_this_machine(ser
     server = serve(listen="0.0.0.0:0")
     with unchanged(server):
         response = creating(server, original_url=f"http://{host}:{server.port}/x")
-        assert_problem(response, 400, "points back at this server")
+        assert_problem(response, 400, "points back to this server")
 
 
 # Aliases

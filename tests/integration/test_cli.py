@@ -633,7 +633,7 @@ def test_links_made_straight_on_the_folder_carry_the_public_address_of_the_setti
     done = server.curt("link", "create", URL, "--alias", "x", "--base-url", "https://s.example")
     assert done.stdout == "https://s.example/x\n"
     done = server.curt("link", "create", "https://s.example/x", "--base-url", "https://s.example")
-    assert done.returncode == 1 and "points back at this server" in done.stderr
+    assert done.returncode == 1 and "points back to this server" in done.stderr
 
 
 def test_a_command_without_a_folder_says_so_and_makes_none(tmp_path):

@@ -266,7 +266,7 @@ TEST(a_server_that_is_down_counts_nothing_and_says_so)
 	assert_int_equal(counters->ops->get(counters, &one, 1), ERR_UNAVAILABLE);
 	assert_true(one.is_missing);
 	assert_int_equal(counters->ops->trouble(counters, &e), ERR_UNAVAILABLE);
-	assert_non_null(strstr(e.text, "as the link store knows them"));
+	assert_non_null(strstr(e.text, "as of the link store"));
 }
 
 /* What the store was told */

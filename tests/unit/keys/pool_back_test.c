@@ -200,7 +200,7 @@ TEST(the_same_shard_twice_is_refused)
 	struct err e = {""};
 	assert_int_equal(key_pool_open("redis://h:1,redis://:secret@h:1/0", BATCH, &fx.pool, &e),
 	                 ERR_INVALID);
-	assert_string_equal(e.text, "the Redis server h:1/0 is listed twice");
+	assert_string_equal(e.text, "the Redis server h:1/0 is listed twice; remove one");
 }
 
 TEST_MAIN(.group_setup = redis_kit_three, .group_teardown = redis_kit_down, .setup = start, .teardown = stop)

@@ -123,7 +123,7 @@ TEST(all_keys_are_handed_out_once_and_then_it_says_that_none_is_left, key_lists_
 	while (seen.count < KEYS)
 		pipe_seen_note(&seen, keys, take(pool, keys, ARRAY_LEN(keys)));
 	assert_int_equal(pipe_take(pool, keys, 1, &count, &e), ERR_LIMIT);
-	assert_non_null(strstr(e.text, "no keys are left in stock"));
+	assert_non_null(strstr(e.text, "the key pool is empty"));
 	assert_non_null(strstr(e.text, "curt keygen"));
 	fill(0, 0, 1); /* it comes back by itself */
 	int r;
