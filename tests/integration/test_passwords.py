@@ -239,7 +239,7 @@ def guess(server, key, address, password="wrong"):
 
 
 def test_one_address_may_guess_so_often_and_no_more(serve):
-    server = serve("--workers", "2", "--limits-passwords-address", "5", "--limits-tries-period", "1h", "--trusted-proxies",
+    server = serve("--workers", "2", "--limits-passwords-address", "5", "--limits-throttle-period", "1h", "--trusted-proxies",
                    "loopback")
     one, other = locked(server), locked(server)
     assert [guess(server, one, "192.0.2.1").status_code for _ in range(3)] == [401] * 3
@@ -255,14 +255,14 @@ def test_one_address_may_guess_so_often_and_no_more(serve):
 
 
 def test_ipv6_addresses_of_one_network_share_their_guesses(serve):
-    server = serve("--limits-passwords-address", "3", "--limits-tries-period", "1h", "--trusted-proxies", "loopback")
+    server = serve("--limits-passwords-address", "3", "--limits-throttle-period", "1h", "--trusted-proxies", "loopback")
     key = locked(server)
     assert [guess(server, key, f"2001:db8:1:2::{i}").status_code for i in range(1, 5)] == [401] * 3 + [429]
     assert guess(server, key, "2001:db8:1:3::1").status_code == 401
 
 
 def test_one_link_is_guessed_at_so_often_from_everywhere_and_no_more(serve):
-    server = serve("--workers", "2", "--limits-passwords-link", "6", "--limits-tries-period", "1h", "--trusted-proxies",
+    server = serve("--workers", "2", "--limits-passwords-link", "6", "--limits-throttle-period", "1h", "--trusted-proxies",
                    "loopback")
     key, other = locked(server), locked(server)
     assert [guess(server, key, f"192.0.2.{i}").status_code for i in range(8)] == [401] * 6 + [429] * 2
@@ -271,14 +271,14 @@ def test_one_link_is_guessed_at_so_often_from_everywhere_and_no_more(serve):
 
 
 def test_the_right_password_is_no_guess(serve):
-    server = serve("--limits-passwords-address", "3", "--limits-passwords-link", "3", "--limits-tries-period", "1h")
+    server = serve("--limits-passwords-address", "3", "--limits-passwords-link", "3", "--limits-throttle-period", "1h")
     key = locked(server)
     assert [knock(server, key).status_code for _ in range(8)] == [303] * 8
     assert [knock(server, key, "wrong").status_code for _ in range(4)] == [401] * 3 + [429]
 
 
 def test_many_guesses_at_the_same_moment_are_no_more_than_the_limit(serve):
-    server = serve("--workers", "2", "--limits-passwords-address", "7", "--limits-tries-period", "1h")
+    server = serve("--workers", "2", "--limits-passwords-address", "7", "--limits-throttle-period", "1h")
     key = locked(server)
     with Crowd(server, 40) as crowd:
         for wire in crowd.wires:
@@ -288,7 +288,7 @@ def test_many_guesses_at_the_same_moment_are_no_more_than_the_limit(serve):
 
 
 def test_one_may_guess_again_after_the_time_that_was_named(serve):
-    server = serve("--limits-passwords-address", "2", "--limits-tries-period", "2s")
+    server = serve("--limits-passwords-address", "2", "--limits-throttle-period", "2s")
     key = locked(server)
     with Crowd(server, 4) as crowd:  # at once, or their time might pass meanwhile
         refusal = until(lambda: next((answer for answer in crowd.send("POST", f"/{key}", '{"password": "wrong"}')
