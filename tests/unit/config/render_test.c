@@ -64,9 +64,9 @@ static void help_has_every_flag_sentence_and_default(void **state)
 {
 	(void)state;
 	const char *text = rendered(conf_help);
-	assert_says(text, "--base-url, --serve-base-url VALUE");
+	assert_says(text, "  --base-url VALUE");
 	assert_says(text, "--store-pool-max VALUE");
-	assert_says(text, "--mode, --serve-mode VALUE");
+	assert_says(text, "  --mode VALUE");
 	assert_says(text, "--store-password VALUE");
 	assert_says(text, "--store-verify [true|false]");
 	assert_says(text, "--cache-memory VALUE");
@@ -80,19 +80,33 @@ static void markdown_has_every_row_with_all_its_names(void **state)
 {
 	(void)state;
 	const char *text = rendered(conf_markdown);
-	assert_says(
-	    text,
-	    "| `base_url` | `CURT_SERVE_BASE_URL`<br>`--base-url` | text without control characters |  | "
-	    "The address in short links. |\n");
-	assert_says(
-	    text, "| `pool_max` | `CURT_STORE_POOL_MAX`<br>`--store-pool-max` | a whole number from 1 to 512 "
-	          "| `8` | Connections at most. |\n");
-	assert_says(
-	    text,
-	    "| `mode` | `CURT_SERVE_MODE`<br>`--mode` | one of slow, fast | `fast` | How \\| fast. SIGHUP "
-	    "applies a change. |\n");
-	assert_says(text, "| `verify` | `CURT_STORE_VERIFY`<br>`--store-verify` | true or false | `yes` |");
+	assert_says(text, "\n### serve.base_url\n\nThe address in short links.\n\n"
+	                  "- Flag `--base-url`, variable `CURT_BASE_URL`\n"
+	                  "- Value: text without control characters\n");
+	assert_says(text, "\n### store.pool_max\n\nConnections at most.\n\n"
+	                  "- Flag `--store-pool-max`, variable `CURT_STORE_POOL_MAX`\n"
+	                  "- Value: a whole number from 1 to 512\n"
+	                  "- Default: `8`\n");
+	assert_says(text, "How | fast. SIGHUP applies a change without a restart.\n");
+	assert_says(text, "- Value: true or false\n- Default: `yes`\n");
 	assert_says(text, "`CURT_CACHE_MEMORY`");
+}
+
+static void flags_are_listed_with_a_space_between_them(void **state)
+{
+	(void)state;
+	assert_string_equal(rendered(conf_flags), "--base-url --store-pool-max --mode --store-password "
+	                                          "--store-verify --cache-memory");
+}
+
+static void text_is_wrapped_between_words(void **state)
+{
+	(void)state;
+	static struct buf b;
+	conf_wrap(&b, STR("one two three\nfour unbreakable-word"), 4, 2, 12);
+	buf_char(&b, '\0');
+	assert_string_equal(b.data, "one two\n  three\n  four\n  unbreakable-word\n");
+	buf_release(&b);
 }
 
 static void every_section_stands_once_with_the_rows_of_all_groups(void **state)
@@ -103,17 +117,19 @@ static void every_section_stands_once_with_the_rows_of_all_groups(void **state)
 	assert_int_equal(occurrences(text, "\n## [serve]\n"), 1);
 	assert_int_equal(occurrences(text, "\n## [store]\n"), 1);
 	const char *store = strstr(text, "## [store]"), *cache = strstr(text, "## [cache]");
-	assert_true(strstr(text, "`mode`") < store);
-	assert_true(strstr(text, "`verify`") > store);
-	assert_true(strstr(text, "`verify`") < cache);
+	assert_true(strstr(text, "serve.mode") < store);
+	assert_true(strstr(text, "store.verify") > store);
+	assert_true(strstr(text, "store.verify") < cache);
 	assert_int_equal(occurrences(rendered(conf_help), "\n[serve]\n"), 1);
 }
 
-static void the_default_of_a_secret_is_none(void **state)
+static void the_default_of_a_secret_is_public(void **state)
 {
 	(void)state;
 	assert_says(rendered(conf_help), "default nowhere:");
-	assert_says(rendered(conf_markdown), "| `nowhere:` | The way in. Secret: never shown. |\n");
+	const char *text = rendered(conf_markdown);
+	assert_says(text, "The way in. Secret: curt never prints the value.\n");
+	assert_says(text, "- Default: `nowhere:`\n");
 }
 
 int main(void)
@@ -121,8 +137,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(help_has_every_flag_sentence_and_default),
 	    cmocka_unit_test(markdown_has_every_row_with_all_its_names),
+	    cmocka_unit_test(flags_are_listed_with_a_space_between_them),
+	    cmocka_unit_test(text_is_wrapped_between_words),
 	    cmocka_unit_test(every_section_stands_once_with_the_rows_of_all_groups),
-	    cmocka_unit_test(the_default_of_a_secret_is_none),
+	    cmocka_unit_test(the_default_of_a_secret_is_public),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
