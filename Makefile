@@ -4,6 +4,7 @@
 # make bench    measure against alternatives     make fuzz   fuzz the parsers for a while
 # make cluster  run a whole cluster here
 # make fmt      format the sources               make lint   static checks
+# make docs     write docs/cli.md and docs/configuration.md
 # make install  PREFIX=/usr/local DESTDIR=       make clean
 #
 # VARIANT=asan or VARIANT=tsan puts an instrumented build of the same targets under build/VARIANT/.
@@ -21,6 +22,7 @@ UAP_RULES ?= /usr/share/uap-core/regexes.yaml
 
 PACKAGES := sqlite3 libsodium jansson icu-uc liburcu-qsbr libcurl libpcre2-8 yaml-0.1 libmaxminddb libpq hiredis liblz4 rdkafka
 VERSION := $(shell cat VERSION)
+COMMIT := $(shell git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)
 
 ifeq ($(VARIANT),release)
 OUT := build
@@ -52,7 +54,8 @@ LDLIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lzookeeper_mt -lm
 
 SOURCES := $(sort $(wildcard src/*/*.c))
 OBJECTS := $(SOURCES:src/%.c=$(OUT)/obj/%.o)
-MAIN := $(OUT)/obj/cmd/main.o
+# Not in the library: a new commit changes only these, and no test is linked again.
+MAIN := $(OUT)/obj/cmd/main.o $(OUT)/obj/cmd/version.o
 LIBRARY := $(OUT)/libcurt.a
 
 # The suites of a folder are one program, FOLDER/run, which runs one of them by its name (tests/support/suites.c). What
@@ -84,6 +87,14 @@ $(OUT)/obj/%.o: src/%.c Makefile
 	@mkdir -p $(@D)
 	@echo "  cc    $<"
 	@$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+# The commit that `curt version` prints; without git there is none.
+$(OUT)/obj/cmd/version.o: CPPFLAGS += -DCURT_COMMIT='"$(COMMIT)"'
+$(OUT)/obj/cmd/version.o: $(OUT)/commit
+$(OUT)/commit: FORCE
+	@mkdir -p $(@D)
+	@echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' >$@
+FORCE:
 
 $(OUT)/obj/web/assets.o: $(wildcard src/web/*.json)
 $(OUT)/obj/stats/uap_rules.o: CPPFLAGS += -DUAP_RULES='"$(UAP_RULES)"'
@@ -138,7 +149,7 @@ packages-test:
 
 run: packages-run
 	@$(MAKE) --no-print-directory -s all
-	@build/curt serve
+	@build/curt serve --data data
 
 # Real PostgreSQL, Redis, ZooKeeper and HAProxy, and two of each of curt's services.
 cluster: packages-test
@@ -163,10 +174,11 @@ bench:
 	@$(MAKE) --no-print-directory all $(OUT)/tests/support/hammer
 	@bench/run
 
-# docs/configuration.md comes from the same rows as --help, docs/metrics.md from those of /metrics.
+# These pages come from the tables that `curt help` and /metrics print.
 docs: all
-	@$(OUT)/curt serve --help-markdown >docs/configuration.md
-	@$(OUT)/curt serve --metrics-markdown >docs/metrics.md
+	@$(OUT)/curt help --settings >docs/configuration.md
+	@$(OUT)/curt help --markdown >docs/cli.md
+	@$(OUT)/curt help --metrics >docs/metrics.md
 
 fuzz:
 	@tests/fuzz/run $(FUZZ_SECONDS)
@@ -179,8 +191,13 @@ lint:
 	@tools/install-packages lint
 	@tools/lint
 
+share := $(DESTDIR)$(PREFIX)/share
 install: all
 	install -D -m 0755 build/curt $(DESTDIR)$(PREFIX)/bin/curt
+	build/curt help --man | install -D -m 0644 /dev/stdin $(share)/man/man1/curt.1
+	build/curt help --completion bash | install -D -m 0644 /dev/stdin $(share)/bash-completion/completions/curt
+	build/curt help --completion zsh | install -D -m 0644 /dev/stdin $(share)/zsh/site-functions/_curt
+	build/curt help --completion fish | install -D -m 0644 /dev/stdin $(share)/fish/vendor_completions.d/curt.fish
 
 clean:
 	rm -rf build

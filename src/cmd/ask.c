@@ -1,7 +1,5 @@
 #include "cmd/ask.h"
 
-#include "cmd/command.h"
-
 #include <curl/curl.h>
 #include <sodium.h>
 #include <stdarg.h>
@@ -16,7 +14,7 @@ static int print_problem(int status, const struct buf *response)
 	return r;
 }
 
-/* What others have put into titles and names is shown on a terminal: without its control characters. */
+/* Titles and names come from other users: on a terminal they are shown without control characters. */
 static void make_printable(json_t *value)
 {
 	const char *name;
@@ -39,7 +37,7 @@ static void make_printable(json_t *value)
 	json_array_foreach(value, i, child) make_printable(child);
 }
 
-/* In memory of its own size, since memory that grows leaves copies behind. */
+/* In memory of the exact size: memory that grows leaves copies of a password behind. */
 static struct str body_text(const json_t *body)
 {
 	size_t len = json_dumpb(body, NULL, 0, JSON_COMPACT);
@@ -96,44 +94,47 @@ int ask_page(struct client *c, const char *path, char **cursor, json_t **ret)
 	return r;
 }
 
-int ask_all(struct client *c, const char *list, const char *member, bool print_json, json_t **ret)
+int ask_list(struct client *c, const struct args *a, const char *path, const char *member, const char *header,
+             void (*print)(const json_t *row))
 {
 	char *cursor CLEANUP(freep) = NULL;
-	char *path CLEANUP(freep) = NULL;
+	char *first CLEANUP(freep) = NULL;
+	bool as_json = args_has(a, "--json");
 	json_t *all = json_array();
 	int r;
-	ASSERT(asprintf(&path, "%s?limit=1000", list) >= 0);
+	ASSERT(asprintf(&first, "%s?limit=1000", path) >= 0);
 	do {
 		json_t *page;
-		r = ask_page(c, path, &cursor, &page);
+		r = ask_page(c, first, &cursor, &page);
 		json_array_extend(all, json_object_get(page, member));
 		json_decref(page);
 	} while (r == 0 && cursor);
-	if (r == 0 && print_json) {
+	if (r == 0 && as_json) {
 		json_t *document = json_pack("{s:O}", member, all);
 		json_dumpf(document, stdout, JSON_COMPACT);
 		putchar('\n');
 		json_decref(document);
+	} else if (r == 0) {
+		puts(header);
+		for (size_t i = 0; i < json_array_size(all); i++)
+			print(json_array_get(all, i));
 	}
-	bool is_shown = r == 0 && !print_json;
-	*ret = is_shown ? all : NULL;
-	if (!is_shown)
-		json_decref(all);
+	json_decref(all);
 	return r;
 }
 
-int ask_and_say(struct client *c, const struct args *a, const char *method, const char *path, const char *fmt,
-                ...)
+int ask_and_print(struct client *c, const struct args *a, const char *method, const char *path,
+                  const char *fmt, ...)
 {
 	json_t *none;
 	int r = ask(c, method, path, NULL, false, &none);
 	json_decref(none);
-	if (r != 0 || a->json)
+	if (r != 0 || args_has(a, "--json"))
 		return r;
-	va_list said;
-	va_start(said, fmt);
-	vprintf(fmt, said);
-	va_end(said);
+	va_list ap;
+	va_start(ap, fmt);
+	vprintf(fmt, ap);
+	va_end(ap);
 	putchar('\n');
 	return 0;
 }
@@ -146,14 +147,12 @@ const char *ask_text(const json_t *object, const char *name)
 
 bool ask_set_text(json_t *body, const char *name, const char *text)
 {
-	return !text || json_object_set_new(body, name, json_string(text)) == 0;
+	return json_object_set_new(body, name, json_string(text)) == 0;
 }
 
 bool ask_set_number(json_t *body, const char *name, const char *text)
 {
 	uint64_t n;
-	if (!text)
-		return true;
 	if (!str_u64(str_of(text), &n) || n > INT64_MAX)
 		return false;
 	return json_object_set_new(body, name, json_integer((json_int_t)n)) == 0;

@@ -32,7 +32,7 @@ int client_call(struct client *c, const char *method, const char *path, struct s
 	if (body.ptr)
 		headers = curl_slist_append(headers, "Content-Type: application/json");
 	curl_easy_setopt(curl, CURLOPT_URL, url.data);
-	curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L); /* a word of a path may be ".." */
+	curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L); /* an argument in the path may be ".." */
 	curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
 	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
 	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_bytes);
@@ -40,8 +40,7 @@ int client_call(struct client *c, const char *method, const char *path, struct s
 	curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)c->call_seconds);
 	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(curl, CURLOPT_FORBID_REUSE, 1L);
-	curl_easy_setopt(curl, CURLOPT_PROXY,
-	                 ""); /* the server is named directly, and often is this machine */
+	curl_easy_setopt(curl, CURLOPT_PROXY, ""); /* none: the server is often this machine */
 	if (body.ptr) {
 		curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body.ptr);
 		curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE, (long)body.len);
@@ -66,7 +65,7 @@ static void use_remote(struct client *c, const char *url, const char *key)
 	c->key = key ? strdup(key) : NULL;
 }
 
-/* Is this the server, and does it know our token? Another one may have its port by now. */
+/* Does the server know our token? By now another process may have its port. */
 static bool answers(struct client *c)
 {
 	struct buf CLEANUP(buf_release) response = {0};
@@ -77,7 +76,7 @@ static bool answers(struct client *c)
 	return r == 0 && status == 200;
 }
 
-/* Somebody works in the folder: a server that can be asked, or another command that will soon be done. */
+/* The holder of the folder is a server that can be asked, or another command that will soon end. */
 static int use_holder(struct client *c, const char *data)
 {
 	struct folder_server server;
@@ -95,33 +94,33 @@ static int use_folder(struct client *c, struct server *own, struct err *e)
 {
 	int64_t until_ms = clock_mono_ms() + BUSY_WAIT_MS;
 	for (;;) {
-		int r = folder_open(&own->folder, own->settings.serve.data, false, e);
+		int r = folder_open(&own->folder, own->settings.data, false, e);
 		if (r != ERR_BUSY)
 			return r;
-		if (use_holder(c, own->settings.serve.data) == 0)
+		if (use_holder(c, own->settings.data) == 0)
 			return 1;
 		if (clock_mono_ms() >= until_ms)
 			return err_set(e, ERR_UNAVAILABLE,
 			               "the data folder %s is in use by a process that does not answer; wait "
-			               "for it, or end it "
-			               "('fuser %s/curt.lock' tells its number)",
-			               own->settings.serve.data, own->settings.serve.data);
+			               "for it, or end it ('fuser %s/curt.lock' prints its pid)",
+			               own->settings.data, own->settings.data);
 		nanosleep(&(struct timespec){.tv_nsec = BUSY_LOOK_MS * 1000000L}, NULL);
 	}
 }
 
-int client_open(struct client *c, const struct client_options *options, struct err *e)
+int client_open(struct client *c, const struct args *a, struct err *e)
 {
 	*c = (struct client){.call_seconds = CALL_SECONDS};
 	curl_global_init(CURL_GLOBAL_DEFAULT);
-	const char *url = options->server ? options->server : getenv("CURT_URL");
-	const char *key = options->api_key ? options->api_key : getenv("CURT_API_KEY");
+	const char *url = args_value(a, "--server"), *key = args_value(a, "--api-key");
+	url = url ? url : getenv("CURT_URL");
+	key = key ? key : getenv("CURT_API_KEY");
 	struct server *own = calloc(1, sizeof(*own));
 	if (!own)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	own->is_private = true;
 	own->folder.lock_fd = -1;
-	int r = settings_load(&own->settings, options->settings, options->setting_count, e);
+	int r = settings_load(&own->settings, a->settings, a->setting_count, e);
 	if (r < 0) {
 		free(own);
 		return r;

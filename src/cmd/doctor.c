@@ -1,7 +1,6 @@
-/* Looks at what a server on this machine meets, and says what to do about it. */
+/* Looks for problems that a server on this machine would have, and says what to do. */
 #include "client/redis_ring.h"
 #include "cmd/ask.h"
-#include "cmd/command.h"
 #include "os/clock.h"
 #include "queue/topics.h"
 #include "server/backends.h"
@@ -13,12 +12,6 @@
 
 enum { FILES_WANTED = 4096, DISK_WANTED_MIB = 1024, QUEUE_MS = 5000 };
 static const int64_t year_2024_ms = 1704067200000;
-
-static const char usage[] = "usage: curt doctor [--data DIR] [--SETTING VALUE]...\n"
-                            "\n"
-                            "Looks at the settings, the data folder, the store, the disk, the limits of this "
-                            "machine, and says what is\n"
-                            "wrong and how to mend it. Exit status 1 when something is.\n";
 
 /* One line of the report. */
 static void report(bool fine, const char *what, const char *fmt, ...) PRINTF_LIKE(3, 4);
@@ -32,11 +25,17 @@ static void report(bool fine, const char *what, const char *fmt, ...)
 	va_end(ap);
 }
 
+static bool report_answer(const char *what, int r, const struct err *e)
+{
+	report(r == 0, what, "%s", r == 0 ? "answers" : e->text);
+	return r == 0;
+}
+
 static bool check_clock(void)
 {
 	bool fine = clock_real_ms() > year_2024_ms;
 	report(fine, "clock", "%s",
-	       fine ? "is set" : "stands before 2024; set it, or links will expire at wrong times");
+	       fine ? "is set" : "is before 2024; set it, or links will expire at wrong times");
 	return fine;
 }
 
@@ -46,7 +45,7 @@ static bool check_files(void)
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
 		return true;
 	bool fine = limit.rlim_max >= FILES_WANTED;
-	report(fine, "files", "the process may open %llu%s", (unsigned long long)limit.rlim_max,
+	report(fine, "files", "the limit of open files is %llu%s", (unsigned long long)limit.rlim_max,
 	       fine ? ""
 	            : "; each connection is one: raise the limit (ulimit -Hn, or LimitNOFILE in systemd)");
 	return fine;
@@ -59,18 +58,19 @@ static bool check_disk(const char *data)
 		return true;
 	unsigned long long mib = (unsigned long long)disk.f_bavail * disk.f_frsize >> 20;
 	bool fine = mib >= DISK_WANTED_MIB;
-	report(fine, "disk", "%llu MiB are free%s", mib, fine ? "" : "; make room, or writes will soon fail");
+	report(fine, "disk", "%llu MiB are free%s", mib,
+	       fine ? "" : "; free some space, or writes will soon fail");
 	return fine;
 }
 
-/* Opens the folder as any command would, and asks the server, whoever's it is, whether it is ready. */
-static bool check_data(const struct args *a, const char *data)
+/* Opens the folder as any command would, and asks the server whether it is ready. */
+static bool check_data(struct args *a, const char *data)
 {
 	struct err e;
 	struct client c;
-	int r = client_open(&c, &a->client, &e);
+	int r = client_open(&c, a, &e);
 	if (r == ERR_NOT_FOUND) {
-		report(true, "data", "there is no folder %s yet; the first start makes it", data);
+		report(true, "data", "there is no folder %s yet; the first start creates it", data);
 		return true;
 	}
 	if (r < 0) {
@@ -78,7 +78,7 @@ static bool check_data(const struct args *a, const char *data)
 		return false;
 	}
 	if (c.own)
-		report(true, "data", "%s is sound and no server works in it", data);
+		report(true, "data", "%s is sound, and no server uses it", data);
 	else
 		report(true, "server", "%s answers", c.url);
 	struct buf CLEANUP(buf_release) response = {0};
@@ -88,13 +88,13 @@ static bool check_data(const struct args *a, const char *data)
 	json_t *answer = r == 0 ? json_loadb(response.data ? response.data : "", response.len, 0, NULL)
 	                        : NULL;
 	if (!answer)
-		report(false, "ready", "%s", r < 0 ? e.text : "the server's answer cannot be read");
+		report(false, "ready", "%s", r < 0 ? e.text : "the answer of the server is not JSON");
 	const char *name;
-	json_t *said;
-	json_object_foreach(json_object_get(answer, "checks"), name, said)
+	json_t *result;
+	json_object_foreach(json_object_get(answer, "checks"), name, result)
 	{
-		bool well = strcmp(json_string_value(said) ? json_string_value(said) : "", "ok") == 0;
-		report(well, name, "%s", well ? "answers" : json_string_value(said));
+		bool well = strcmp(json_string_value(result) ? json_string_value(result) : "", "ok") == 0;
+		report(well, name, "%s", well ? "answers" : json_string_value(result));
 		fine &= well;
 	}
 	json_decref(answer);
@@ -102,7 +102,7 @@ static bool check_data(const struct args *a, const char *data)
 	return fine;
 }
 
-/* A server asks for its lease now and then, and does not say whether it would get an answer now. */
+/* A running server does not report this: it takes a lease only now and then. */
 static bool check_leases(const char *url)
 {
 	struct err e = {""};
@@ -112,12 +112,11 @@ static bool check_leases(const char *url)
 	int r = backend_open_leases(url, &leases, &e);
 	if (r == 0)
 		r = leases->ops->ping(leases, &e);
-	report(r == 0, "leases", "%s", r == 0 ? "answers" : e.text);
 	leases_free(leases);
-	return r == 0;
+	return report_answer("leases", r, &e);
 }
 
-/* A server that works only says that it has had trouble, and one that does not work sends nothing. */
+/* A running server only reports past trouble, and a command sends nothing: ask the queue itself. */
 static bool check_queue(const struct queue_settings *settings)
 {
 	struct err e = {""};
@@ -130,9 +129,8 @@ static bool check_queue(const struct queue_settings *settings)
 		r = kafka_producer_new(&topics.kafka, &producer, &e);
 	if (r == 0)
 		r = kafka_producer_ping(producer, QUEUE_MS, &e);
-	report(r == 0, "queue", "%s", r == 0 ? "answers" : e.text);
 	kafka_producer_free(producer);
-	return r == 0;
+	return report_answer("queue", r, &e);
 }
 
 static bool check_seen(const char *urls)
@@ -144,24 +142,23 @@ static bool check_seen(const char *urls)
 	int r = redis_ring_open(str_of(urls), &ring, &e);
 	if (r == 0)
 		r = redis_ring_ping(&ring, &e);
-	report(r == 0, "seen", "%s", r == 0 ? "answers" : e.text);
 	redis_ring_release(&ring);
-	return r == 0;
+	return report_answer("seen", r, &e);
 }
 
-static int examine(const struct args *a)
+static int examine(struct args *a)
 {
 	struct settings settings = {0};
 	struct err e;
-	if (settings_load(&settings, a->client.settings, a->client.setting_count, &e) < 0) {
+	if (settings_load(&settings, a->settings, a->setting_count, &e) < 0) {
 		report(false, "settings", "%s", e.text);
 		return 1;
 	}
-	report(true, "settings", "can be read");
+	report(true, "settings", "are valid");
 	bool fine = check_clock();
 	fine &= check_files();
-	fine &= check_disk(settings.serve.data);
-	fine &= check_data(a, settings.serve.data);
+	fine &= check_disk(settings.data);
+	fine &= check_data(a, settings.data);
 	fine &= check_leases(settings.serve.lease_url);
 	fine &= check_queue(&settings.queue);
 	fine &= check_seen(settings.serve.seen_url);
@@ -169,8 +166,16 @@ static int examine(const struct args *a)
 	return fine ? 0 : 1;
 }
 
-int cmd_doctor(int argc, char **argv)
-{
-	const struct arg_command command = {.usage = usage, .run = examine};
-	return args_run(&command, argc, argv, NULL);
-}
+const struct command doctor_command = {
+    .name = "doctor",
+    .summary = "Look for problems with the settings, the backends and this machine",
+    .details =
+        "Prints a line for each check: ok, or BAD and what to do. The exit status is 1 when one is BAD.",
+    .examples = "curt doctor --data /srv/curt",
+    .options = (const struct command_option[]){{"--server URL", "Check this server; or set CURT_URL."},
+                                               {"--api-key KEY",
+                                                "The API key for --server; or set CURT_API_KEY."},
+                                               {NULL, NULL}},
+    .takes_settings = true,
+    .run = examine,
+};

@@ -1,29 +1,11 @@
 #include "cmd/ask.h"
-#include "cmd/command.h"
 #include "cmd/record.h"
 
 #include <stdlib.h>
 
-static const char usage[] = "usage: curt key create NAME [KEY OPTION]...\n"
-                            "       curt key list\n"
-                            "       curt key revoke ID\n"
-                            "\n"
-                            "A key is shown once, when it is made.\n"
-                            "\n"
-                            "key options:\n";
-static const char usage_end[] =
-    "common options: --json, --data DIR, --server URL, --api-key KEY; see 'curt link --help'\n";
-
-static int create(struct client *c, const struct args *a)
+static int create(struct client *c, struct args *a)
 {
-	json_t *body = record_body(a->ctx, "name", a->words[1]), *key;
-	if (!body)
-		return 1;
-	int r = ask(c, "POST", "/api/v1/keys", body, a->json, &key);
-	if (key)
-		printf("%s\n", ask_text(key, "key"));
-	json_decref(key);
-	return r;
+	return record_create(c, a, "/api/v1/keys", "key");
 }
 
 static void print_scopes(const json_t *key)
@@ -37,7 +19,7 @@ static void print_scopes(const json_t *key)
 	printf("%-31s ", text);
 }
 
-/* 0 is none. */
+/* 0: no limit. */
 static void print_limit(const json_t *key, const char *name)
 {
 	long long limit = json_integer_value(json_object_get(key, name));
@@ -59,41 +41,39 @@ static void print_key(const json_t *key)
 	       ask_text(key, "revoked_at"));
 }
 
-static int list(struct client *c, const struct args *a)
+static int list(struct client *c, struct args *a)
 {
-	json_t *keys;
-	int r = ask_all(c, "/api/v1/keys", "keys", a->json, &keys);
-	if (keys)
-		printf("%-6s %-20s %-6s %-31s %-10s %-10s %-10s %-10s %-19s %s\n", "ID", "NAME", "USER",
-		       "SCOPES", "CREATES", "REDIRECTS", "PERIOD", "EXPIRES", "USED", "REVOKED");
-	for (size_t i = 0; i < json_array_size(keys); i++)
-		print_key(json_array_get(keys, i));
-	json_decref(keys);
-	return r;
+	return ask_list(c, a, "/api/v1/keys", "keys",
+	                "ID     NAME                 USER   SCOPES                          CREATES    "
+	                "REDIRECTS  PERIOD     EXPIRES    USED                REVOKED",
+	                print_key);
 }
 
-static int revoke(struct client *c, const struct args *a)
+static int revoke(struct client *c, struct args *a)
 {
-	char *path CLEANUP(freep) = ask_path("/api/v1/keys/", a->words[1], "");
-	return ask_and_say(c, a, "DELETE", path, "revoked %s", a->words[1]);
+	char *path CLEANUP(freep) = ask_path("/api/v1/keys/", a->words[0], "");
+	return ask_and_print(c, a, "DELETE", path, "revoked %s", a->words[0]);
 }
 
-static const struct arg_verb verbs[] = {
-    {"create", 2, 2, record_prepare, create},
-    {"list", 1, 1, NULL, list},
-    {"revoke", 2, 2, NULL, revoke},
+static const struct command create_command = {
+    .name = "key create",
+    .arguments = "NAME",
+    .summary = "Create an API key and print it, once",
+    .examples = "curt key create reports --scopes read,stats --user ada@example.com",
+    .fields = &key_fields,
+    .field_flag = FIELD_CREATE,
+    .argument_field = "name",
+    .prepare = record_prepare,
+    .ask = create,
 };
 
-int cmd_key(int argc, char **argv)
-{
-	struct record_options o = {.fields = &key_fields};
-	const struct arg_command command = {
-	    .record = &o,
-	    .usage = usage,
-	    .usage_end = usage_end,
-	    .name = "key",
-	    .verbs = verbs,
-	    .verb_count = ARRAY_LEN(verbs),
-	};
-	return args_run(&command, argc, argv, &o);
-}
+static const struct command list_command = {.name = "key list", .summary = "List API keys", .ask = list};
+
+static const struct command revoke_command = {
+    .name = "key revoke", .arguments = "ID", .summary = "Revoke an API key", .ask = revoke};
+
+const struct command key_command = {
+    .name = "key",
+    .summary = "Create, list or revoke API keys",
+    .subcommands = (const struct command *const[]){&create_command, &list_command, &revoke_command, NULL},
+};

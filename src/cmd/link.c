@@ -1,35 +1,7 @@
 #include "cmd/ask.h"
-#include "cmd/command.h"
 #include "cmd/record.h"
 
 #include <stdlib.h>
-
-static const char usage[] =
-    "usage: curt link create URL [LINK OPTION]...\n"
-    "       curt link get KEY\n"
-    "       curt link list [--limit N] [--cursor C] [--all]\n"
-    "       curt link update KEY [LINK OPTION]...\n"
-    "       curt link delete KEY...\n"
-    "       curt link permit KEY USER      USER (email address or id) may follow this private link\n"
-    "       curt link forbid KEY USER      ... and may not any more\n"
-    "       curt link permitted KEY        who may, beside its owner and admins\n"
-    "\n"
-    "Asks the server that works in the data folder, or works on the folder itself when none does.\n"
-    "\n"
-    "link options:\n";
-static const char usage_end[] =
-    "common options:\n"
-    "  --json             print the answer as JSON\n"
-    "  --data DIR         the data folder (any setting of 'curt serve --help' may be given)\n"
-    "  --server URL       ask this server instead, with --api-key KEY (or CURT_URL and CURT_API_KEY)\n";
-
-struct link_options {
-	struct record_options record; /* first: record_prepare */
-	const char *limit, *cursor;
-	bool all;
-};
-
-/* Creating and changing */
 
 /* One line of `curt link get`. */
 static void print_field(const struct field *f, const json_t *link)
@@ -66,76 +38,65 @@ static void print_link(const json_t *link)
 	}
 }
 
-static int create(struct client *c, const struct args *a)
+static int create(struct client *c, struct args *a)
 {
-	const struct link_options *o = a->ctx;
-	json_t *body = record_body(&o->record, "original_url", a->words[1]), *link;
-	if (!body)
-		return 1;
-	int r = ask(c, "POST", "/api/v1/links", body, a->json, &link);
-	if (link)
-		printf("%s\n", ask_text(link, "short_url"));
-	json_decref(link);
-	return r;
+	return record_create(c, a, "/api/v1/links", "short_url");
 }
 
-static int show(struct client *c, const struct args *a, const char *method, json_t *body)
+static int show(struct client *c, struct args *a, const char *method, json_t *body)
 {
-	char *path CLEANUP(freep) = ask_path("/api/v1/links/", a->words[1], "");
+	char *path CLEANUP(freep) = ask_path("/api/v1/links/", a->words[0], "");
 	json_t *link;
-	int r = ask(c, method, path, body, a->json, &link);
+	int r = ask(c, method, path, body, args_has(a, "--json"), &link);
 	if (link)
 		print_link(link);
 	json_decref(link);
 	return r;
 }
 
-static int get(struct client *c, const struct args *a)
+static int get(struct client *c, struct args *a)
 {
 	return show(c, a, "GET", NULL);
 }
 
-static int update(struct client *c, const struct args *a)
+static int update(struct client *c, struct args *a)
 {
-	const struct link_options *o = a->ctx;
-	json_t *body = record_body(&o->record, NULL, NULL);
-	return body ? show(c, a, "PATCH", body) : 1;
+	json_t *body = record_body(a);
+	return body ? show(c, a, "PATCH", body) : EXIT_FAILED;
 }
 
-static int delete (struct client *c, const struct args *a)
+static int delete (struct client *c, struct args *a)
 {
 	int r = 0;
-	for (int i = 1; r == 0 && i < a->word_count; i++) {
+	for (int i = 0; r == 0 && i < a->word_count; i++) {
 		char *path CLEANUP(freep) = ask_path("/api/v1/links/", a->words[i], "");
-		r = ask_and_say(c, a, "DELETE", path, "deleted %s", a->words[i]);
+		r = ask_and_print(c, a, "DELETE", path, "deleted %s", a->words[i]);
 	}
 	return r;
 }
 
-/* Who may follow it */
-
-static int change_list(struct client *c, const struct args *a, const char *method, const char *said)
+static int change_list(struct client *c, struct args *a, const char *method, const char *where)
 {
-	char *list CLEANUP(freep) = ask_path("/api/v1/links/", a->words[1], "/permissions/");
-	char *path CLEANUP(freep) = ask_path(list, a->words[2], "");
-	return ask_and_say(c, a, method, path, "%s is %s the list of %s", a->words[2], said, a->words[1]);
+	char *list CLEANUP(freep) = ask_path("/api/v1/links/", a->words[0], "/permissions/");
+	char *path CLEANUP(freep) = ask_path(list, a->words[1], "");
+	return ask_and_print(c, a, method, path, "%s is %s the list of %s", a->words[1], where, a->words[0]);
 }
 
-static int permit(struct client *c, const struct args *a)
+static int permit(struct client *c, struct args *a)
 {
 	return change_list(c, a, "PUT", "on");
 }
 
-static int forbid(struct client *c, const struct args *a)
+static int forbid(struct client *c, struct args *a)
 {
 	return change_list(c, a, "DELETE", "off");
 }
 
-static int permitted(struct client *c, const struct args *a)
+static int permitted(struct client *c, struct args *a)
 {
-	char *path CLEANUP(freep) = ask_path("/api/v1/links/", a->words[1], "/permissions");
+	char *path CLEANUP(freep) = ask_path("/api/v1/links/", a->words[0], "/permissions");
 	json_t *answer;
-	int r = ask(c, "GET", path, NULL, a->json, &answer);
+	int r = ask(c, "GET", path, NULL, args_has(a, "--json"), &answer);
 	const json_t *users = json_object_get(answer, "users");
 	if (users)
 		printf("%-6s %s\n", "ID", "USER");
@@ -150,8 +111,6 @@ static int permitted(struct client *c, const struct args *a)
 	return r;
 }
 
-/* Lists */
-
 static void print_page(const json_t *links)
 {
 	for (size_t i = 0; i < json_array_size(links); i++) {
@@ -164,73 +123,101 @@ static void print_page(const json_t *links)
 	}
 }
 
-/* With --all a page at a time, as text; as JSON one document, so all of it is gathered first. */
-static int list(struct client *c, const struct args *a)
+/* As text a page at a time; as JSON all pages are collected, since it is one document. */
+static int list(struct client *c, struct args *a)
 {
-	const struct link_options *o = a->ctx;
-	char *cursor CLEANUP(freep) = o->cursor ? strdup(o->cursor) : NULL;
-	char *limit CLEANUP(freep) = ask_path("/api/v1/links?limit=",
-	                                      o->limit ? o->limit
-	                                      : o->all ? "1000"
-	                                               : "50",
-	                                      "");
-	json_t *all = json_array();
+	bool all = args_has(a, "--all"), as_json = args_has(a, "--json");
+	const char *from = args_value(a, "--cursor"), *limit = args_value(a, "--limit");
+	char *cursor CLEANUP(freep) = from ? strdup(from) : NULL;
+	char *path CLEANUP(freep) = ask_path("/api/v1/links?limit=", limit ? limit : all ? "1000" : "50", "");
+	json_t *collected = json_array();
 	int r = 0;
-	if (!a->json)
+	if (!as_json)
 		printf("%-24s %-10s  %s\n", "KEY", "EXPIRES", "URL");
 	do {
 		json_t *page;
-		r = ask_page(c, limit, &cursor, &page);
+		r = ask_page(c, path, &cursor, &page);
 		json_t *links = json_object_get(page, "links");
-		if (a->json && links)
-			json_array_extend(all, links);
+		if (as_json && links)
+			json_array_extend(collected, links);
 		else
 			print_page(links);
 		json_decref(page);
-	} while (r == 0 && o->all && cursor);
-	if (r == 0 && a->json) {
-		json_t *document = json_pack("{s:o, s:s?}", "links", all, "next", cursor);
+	} while (r == 0 && all && cursor);
+	if (r == 0 && as_json) {
+		json_t *document = json_pack("{s:o, s:s?}", "links", collected, "next", cursor);
 		json_dumpf(document, stdout, JSON_COMPACT);
 		putchar('\n');
 		json_decref(document);
 		return 0;
 	}
-	json_decref(all);
+	json_decref(collected);
 	if (r == 0 && cursor)
 		printf("more with --cursor %s, or --all\n", cursor);
 	return r;
 }
 
-static const struct arg_verb verbs[] = {
-    {"create", 2, 2, record_prepare, create},
-    {"get", 2, 2, NULL, get},
-    {"list", 1, 1, NULL, list},
-    {"update", 2, 2, record_prepare, update},
-    {"delete", 2, ARGS_WORDS_MAX, NULL, delete},
-    {"permit", 3, 3, NULL, permit},
-    {"forbid", 3, 3, NULL, forbid},
-    {"permitted", 2, 2, NULL, permitted},
+static const struct command create_command = {
+    .name = "link create",
+    .arguments = "URL",
+    .summary = "Create a link and print its short URL",
+    .examples =
+        "curt link create https://example.com/a/long/address\n"
+        "curt link create https://example.com/offer --alias offer --max-clicks 100 --expires 2030-01-31",
+    .fields = &link_fields,
+    .field_flag = FIELD_CREATE,
+    .argument_field = "original_url",
+    .prepare = record_prepare,
+    .ask = create,
 };
 
-int cmd_link(int argc, char **argv)
-{
-	struct secret CLEANUP(secret_wipe) password = {0};
-	struct link_options o = {
-	    .record = {.fields = &link_fields, .secret = &password, .secret_prompt = "password of the link"}};
-	const struct arg_option options[] = {
-	    {.name = "--limit", .value = &o.limit},
-	    {.name = "--cursor", .value = &o.cursor},
-	    {.name = "--all", .flag = &o.all},
-	};
-	const struct arg_command command = {
-	    .options = options,
-	    .option_count = ARRAY_LEN(options),
-	    .record = &o.record,
-	    .usage = usage,
-	    .usage_end = usage_end,
-	    .name = "link",
-	    .verbs = verbs,
-	    .verb_count = ARRAY_LEN(verbs),
-	};
-	return args_run(&command, argc, argv, &o);
-}
+static const struct command get_command = {
+    .name = "link get", .arguments = "KEY", .summary = "Show a link", .ask = get};
+
+static const struct command list_command = {
+    .name = "link list",
+    .summary = "List links, the newest first",
+    .options = (const struct command_option[]){{"--limit N", "Links per page, 1 to 1000; 50 by default."},
+                                               {"--cursor C", "Start at this page, as the page before says."},
+                                               {"--all", "List all pages."},
+                                               {NULL, NULL}},
+    .ask = list,
+};
+
+static const struct command update_command = {
+    .name = "link update",
+    .arguments = "KEY",
+    .summary = "Change a link",
+    .examples = "curt link update offer --url https://example.com/new --expires never",
+    .fields = &link_fields,
+    .field_flag = FIELD_PATCH,
+    .prepare = record_prepare,
+    .ask = update,
+};
+
+static const struct command delete_command = {
+    .name = "link delete", .arguments = "KEY...", .summary = "Delete links", .ask = delete};
+
+static const struct command permit_command = {.name = "link permit",
+                                              .arguments = "KEY USER",
+                                              .summary = "Let a user follow a private link",
+                                              .details = "USER is an email address or an id.",
+                                              .examples = "curt link permit minutes ada@example.com",
+                                              .ask = permit};
+
+static const struct command forbid_command = {
+    .name = "link forbid", .arguments = "KEY USER", .summary = "Take that permission away", .ask = forbid};
+
+static const struct command permitted_command = {
+    .name = "link permitted",
+    .arguments = "KEY",
+    .summary = "List the users who may follow a private link, besides its owner and admins",
+    .ask = permitted};
+
+const struct command link_command = {
+    .name = "link",
+    .summary = "Create, show, list, change or delete links",
+    .subcommands = (const struct command *const[]){&create_command, &get_command, &list_command,
+                                                   &update_command, &delete_command, &permit_command,
+                                                   &forbid_command, &permitted_command, NULL},
+};

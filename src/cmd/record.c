@@ -1,56 +1,12 @@
 #include "cmd/record.h"
 
 #include "cmd/ask.h"
-#include "cmd/command.h"
 
-enum { HELP_INDENT = 21 };
-
-/* The second of two flags; NULL: the option is one. */
-static const char *other_flag(const struct field *f)
+/* Of two flags, "--off|--on": was this one given? */
+static bool flag_given(const struct args *a, const struct field *f, bool on)
 {
 	const char *bar = strchr(f->option, '|');
-	return bar ? bar + 1 : NULL;
-}
-
-size_t record_options_add(struct record_options *r, struct arg_option *to)
-{
-	size_t n = 0;
-	for (size_t i = 0; i < r->fields->count; i++) {
-		const struct field *f = &r->fields->rows[i];
-		if (!f->option)
-			continue;
-		if (f->type == FIELD_TAGS) {
-			to[n++] = (struct arg_option){.name = f->option, .repeat = r->words};
-		} else if (strchr(f->option, ' ')) {
-			to[n++] = (struct arg_option){.name = f->option, .value = &r->values[i].text};
-		} else {
-			to[n++] = (struct arg_option){.name = f->option, .flag = &r->values[i].on[0]};
-			if (other_flag(f))
-				to[n++] = (struct arg_option){.name = other_flag(f),
-				                              .flag = &r->values[i].on[1]};
-		}
-	}
-	return n;
-}
-
-void record_options_help(const struct fields *s, FILE *to)
-{
-	for (const struct field *f = s->rows; f < s->rows + s->count; f++) {
-		if (!f->option)
-			continue;
-		const char *other = other_flag(f);
-		int at = other ? fprintf(to, "  %.*s, %s", (int)args_option_len(f->option), f->option, other)
-		               : fprintf(to, "  %s", f->option);
-		if (at >= HELP_INDENT)
-			at = fprintf(to, "\n") - 1;
-		fprintf(to, "%*s%s", HELP_INDENT - at, "", f->help ? f->help : f->name);
-		if (f->none)
-			fprintf(to, "; %s is %s", f->none, f->null);
-		fputs(f->type == FIELD_TAGS     ? "; may be repeated\n"
-		      : f->type == FIELD_SECRET ? "; asked for, or a line of the standard input\n"
-		                                : "\n",
-		      to);
-	}
+	return on ? bar && args_has(a, bar + 1) : args_has(a, f->option);
 }
 
 static bool is_number(const struct field *f, const char *text)
@@ -63,39 +19,50 @@ static bool is_number(const struct field *f, const char *text)
 	return str_u64(str_of(text), &n) && n <= INT64_MAX;
 }
 
-int record_prepare(const struct args *a)
+static int check_number(const struct field *f, const char *text)
 {
-	const struct record_options *r = a->ctx;
-	bool wants_secret = false;
-	struct err e;
-	for (size_t i = 0; i < r->fields->count; i++) {
-		const struct field *f = &r->fields->rows[i];
-		const char *text = r->values[i].text;
-		if (r->values[i].on[0] && r->values[i].on[1])
-			return cmd_fail("%s and %.*s contradict each other; give one", other_flag(f),
-			                (int)args_option_len(f->option), f->option);
-		wants_secret |= f->type == FIELD_SECRET && r->values[i].on[1];
-		if (!text || (f->type != FIELD_NUMBER && f->type != FIELD_SECONDS) || is_number(f, text))
-			continue;
-		struct buf CLEANUP(buf_release) takes = {0};
-		if (f->words)
-			field_words_list(&takes, f);
-		else
-			buf_printf(&takes, f->none ? "whole numbers or %s" : "whole numbers", f->none);
-		return cmd_fail("%.*s takes %.*s, not '%s'", (int)args_option_len(f->option), f->option,
-		                STR_ARG(buf_view(&takes)), text);
-	}
-	return wants_secret && secret_read(r->secret, r->secret_prompt, &e) < 0 ? cmd_fail("%s", e.text) : 0;
+	struct buf CLEANUP(buf_release) takes = {0};
+	if (!text || (f->type != FIELD_NUMBER && f->type != FIELD_SECONDS) || is_number(f, text))
+		return 0;
+	if (f->words)
+		field_words_list(&takes, f);
+	else
+		buf_printf(&takes, f->none ? "a whole number or %s" : "a whole number", f->none);
+	return cmd_usage("%.*s takes %.*s, not '%s'", (int)option_len(f->option), f->option,
+	                 STR_ARG(buf_view(&takes)), text);
 }
 
-/* False: a text is not UTF-8. */
-static bool set_words(json_t *body, const char *name, const char *const *words)
+int record_prepare(struct args *a)
+{
+	bool wants_secret = false;
+	struct err e;
+	for (size_t i = 0; i < a->command->fields->count; i++) {
+		const struct field *f = &a->command->fields->rows[i];
+		if (!f->option)
+			continue;
+		if (flag_given(a, f, false) && flag_given(a, f, true))
+			return cmd_usage("%s and %.*s exclude each other; give one of them",
+			                 strchr(f->option, '|') + 1, (int)option_len(f->option), f->option);
+		wants_secret |= f->type == FIELD_SECRET && flag_given(a, f, true);
+		int r = check_number(f, args_value(a, f->option));
+		if (r != 0)
+			return r;
+	}
+	return wants_secret && secret_read(&a->secret, "password of the link", &e) < 0
+	           ? cmd_fail("%s", e.text)
+	           : 0;
+}
+
+/* All --tag options; false when one is not UTF-8. */
+static bool set_words(json_t *body, const struct field *f, const struct args *a)
 {
 	json_t *array = json_array();
 	bool fine = true;
-	for (size_t i = 0; words[i]; i++)
-		fine &= json_array_append_new(array, json_string(words[i])) == 0;
-	return json_object_set_new(body, name, array) == 0 && fine;
+	for (size_t i = 0; i < a->given_count; i++) {
+		if (str_eq(a->given[i].name, str_n(f->option, option_len(f->option))))
+			fine &= json_array_append_new(array, json_string(a->given[i].value)) == 0;
+	}
+	return json_object_set_new(body, f->name, array) == 0 && fine;
 }
 
 /* "read,create" as an array. */
@@ -112,7 +79,7 @@ static bool set_list(json_t *body, const char *name, const char *text)
 
 static bool set_flag(json_t *body, const struct field *f, bool on, const struct secret *secret)
 {
-	json_t *value = json_true(); /* of a flag that is alone */
+	json_t *value = json_true(); /* of a single flag */
 	if (f->type == FIELD_SECRET && on)
 		return ask_set_secret(body, f->name, secret);
 	if (f->type == FIELD_SECRET)
@@ -127,33 +94,53 @@ static bool set_flag(json_t *body, const struct field *f, bool on, const struct 
 int record_not_utf8(json_t *body)
 {
 	json_decref(body);
-	return cmd_fail("an argument or the password is not UTF-8 text; check the terminal's encoding");
+	return cmd_fail("an argument or the password is not UTF-8; check the encoding of the terminal");
 }
 
-json_t *record_body(const struct record_options *r, const char *field, const char *word)
+static bool set_field(json_t *body, const struct field *f, const char *text, const struct args *a)
 {
+	if (f->option && (flag_given(a, f, false) || flag_given(a, f, true)) && !text)
+		return set_flag(body, f, flag_given(a, f, true), &a->secret);
+	if (!text)
+		return true;
+	if (f->type == FIELD_TAGS)
+		return set_words(body, f, a);
+	if (f->none && strcmp(text, f->none) == 0)
+		return json_object_set_new(body, f->name, json_null()) == 0;
+	if (f->type == FIELD_SET)
+		return set_list(body, f->name, text);
+	if (f->type == FIELD_NUMBER || f->type == FIELD_SECONDS)
+		return ask_set_number(body, f->name, text);
+	return ask_set_text(body, f->name, text);
+}
+
+json_t *record_body(struct args *a)
+{
+	const struct command *c = a->command;
 	json_t *body = json_object();
 	bool fine = true;
-	for (size_t i = 0; i < r->fields->count; i++) {
-		const struct field *f = &r->fields->rows[i];
-		const char *text = field && f->name && strcmp(f->name, field) == 0 ? word : r->values[i].text;
-		if (f->type == FIELD_TAGS && f->option && r->words[0])
-			fine &= set_words(body, f->name, r->words);
-		else if (r->values[i].on[0] || r->values[i].on[1])
-			fine &= set_flag(body, f, r->values[i].on[1], r->secret);
-		else if (text && f->none && strcmp(text, f->none) == 0)
-			json_object_set_new(body, f->name, json_null());
-		else if (text && f->type == FIELD_SET)
-			fine &= set_list(body, f->name, text);
-		else if (text && (f->type == FIELD_NUMBER || f->type == FIELD_SECONDS))
-			ask_set_number(body, f->name, text);
-		else
-			fine &= ask_set_text(body, f->name, text);
+	for (size_t i = 0; i < c->fields->count; i++) {
+		const struct field *f = &c->fields->rows[i];
+		bool is_argument = c->argument_field && f->name && strcmp(f->name, c->argument_field) == 0;
+		if (is_argument)
+			fine &= ask_set_text(body, f->name, a->words[0]);
+		else if (f->option)
+			fine &= set_field(body, f, args_value(a, f->option), a);
 	}
-	if (r->secret)
-		secret_wipe(r->secret);
 	if (fine)
 		return body;
 	record_not_utf8(body);
 	return NULL;
+}
+
+int record_create(struct client *c, struct args *a, const char *path, const char *member)
+{
+	json_t *body = record_body(a), *made;
+	if (!body)
+		return EXIT_FAILED;
+	int r = ask(c, "POST", path, body, args_has(a, "--json"), &made);
+	if (made)
+		printf("%s\n", ask_text(made, member));
+	json_decref(made);
+	return r;
 }

@@ -1,8 +1,9 @@
 #include "store/reshard.h"
+
 #include "cmd/command.h"
-#include "cmd/service.h"
 #include "os/clock.h"
 #include "server/backends.h"
+#include "server/settings.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -10,31 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const char usage[] =
-    "usage: curt reshard [--dry-run | --status | --forget ADDRESS] [--leave ADDRESS]... [--config FILE] "
-    "[--SETTING VALUE]...\n"
-    "\n"
-    "Spreads links over the databases of store.url. Only what must move does: a third of all links when a "
-    "third database\n"
-    "joins two. Servers go on serving; before a database joins, they must have it in their store.url (it "
-    "stays "
-    "idle until\n"
-    "then). Interrupted at any point, nothing is lost: run it again.\n"
-    "\n"
-    "  --dry-run        say what would move, and change nothing\n"
-    "  --status         say which databases have which share\n"
-    "  --leave ADDRESS  empty this one, as --status calls it; afterwards it can be left out of store.url\n"
-    "  --forget ADDRESS give this one up for lost, with all links in it; asks for --yes\n"
-    "\n";
-
-enum { LEAVE_MAX = SHARDS_MAX, TERMINAL_MS = 1000, FILE_MS = 10000, PATIENCE_MS = 30000 };
-
-struct options {
-	bool dry_run, status, help, yes;
-	struct str leave[LEAVE_MAX];
-	size_t leave_count;
-	struct str forget;
-};
+enum { TERMINAL_MS = 1000, FILE_MS = 10000, PATIENCE_MS = 30000 };
 
 static atomic_bool is_stopped;
 
@@ -43,48 +20,6 @@ static void on_signal(int number)
 	(void)number;
 	atomic_store(&is_stopped, true);
 }
-
-static bool flag_take(struct options *o, const char *arg)
-{
-	const struct {
-		const char *name;
-		bool *to;
-	} flags[] = {{"--dry-run", &o->dry_run},
-	             {"--status", &o->status},
-	             {"--yes", &o->yes},
-	             {"--help", &o->help},
-	             {"-h", &o->help}};
-	for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
-		if (strcmp(arg, flags[i].name) == 0) {
-			*flags[i].to = true;
-			return true;
-		}
-	}
-	return false;
-}
-
-/* Takes what is ours out of the arguments; the rest are settings. */
-static int options_take(struct options *o, int *argc, char **argv)
-{
-	int kept = 0;
-	for (int i = 0; i < *argc; i++) {
-		const char *arg = argv[i];
-		bool leaves = strcmp(arg, "--leave") == 0;
-		if (flag_take(o, arg))
-			continue;
-		if (!leaves && strcmp(arg, "--forget") != 0)
-			argv[kept++] = argv[i];
-		else if (i + 1 == *argc || (leaves ? o->leave_count == LEAVE_MAX : o->forget.ptr != NULL))
-			return cmd_fail(
-			    "%s takes the address of a database; 'curt reshard --status' shows them", arg);
-		else
-			*(leaves ? &o->leave[o->leave_count++] : &o->forget) = str_of(argv[++i]);
-	}
-	*argc = kept;
-	return 0;
-}
-
-/* --- progress --- */
 
 struct progress {
 	bool on_terminal;
@@ -101,7 +36,7 @@ static bool progress_show(void *ctx, const struct reshard_progress *p)
 		return !atomic_load(&is_stopped);
 	shown->last_ms = now_ms;
 	if (p->waits_ms > 0)
-		fprintf(stderr, "waiting for a database that does not answer, for %jd s%s",
+		fprintf(stderr, "waiting for a database that does not answer, %jd s%s",
 		        (intmax_t)(p->waits_ms / 1000), end);
 	else
 		fprintf(stderr, "%.*s -> %.*s: %ju keys copied, %ju caught up; %zu of %zu slots switched%s",
@@ -113,7 +48,7 @@ static bool progress_show(void *ctx, const struct reshard_progress *p)
 static void result_print(const struct reshard *r, int64_t elapsed_ms)
 {
 	if (r->is_settled) {
-		puts("nothing to do: links are spread over the databases of store.url");
+		puts("nothing to do: the links are spread over the databases of store.url");
 		return;
 	}
 	for (size_t from = 0; from < r->count; from++) {
@@ -129,19 +64,26 @@ static void result_print(const struct reshard *r, int64_t elapsed_ms)
 	else
 		printf("moved %ju keys, in %zu of %d slots, in %.1f s%s\n", (uintmax_t)r->keys, r->slots,
 		       SLOT_COUNT, (double)elapsed_ms / 1000,
-		       r->was_begun ? ", going on where it was left" : "");
+		       r->was_begun ? ", continuing an interrupted run" : "");
 }
 
-static int reshard(struct store *store, const struct options *o, struct err *e)
+static int reshard(struct store *store, const struct args *a, struct err *e)
 {
 	struct progress shown = {
 	    .on_terminal = isatty(STDERR_FILENO), .start_ms = clock_mono_ms(), .last_ms = clock_mono_ms()};
 	struct reshard *r = calloc(1, sizeof(*r));
-	if (!r)
+	struct str *leave = calloc(a->given_count + 1, sizeof(*leave));
+	if (!r || !leave) {
+		free(r);
+		free(leave);
 		return err_set(e, ERR_NOMEM, "out of memory");
-	r->leave = o->leave;
-	r->leave_count = o->leave_count;
-	r->dry_run = o->dry_run;
+	}
+	r->leave = leave;
+	for (size_t i = 0; i < a->given_count; i++) {
+		if (str_eq(a->given[i].name, STR("--leave")))
+			leave[r->leave_count++] = str_of(a->given[i].value);
+	}
+	r->dry_run = args_has(a, "--dry-run");
 	r->patience_ms = PATIENCE_MS;
 	r->progress = progress_show;
 	r->ctx = &shown;
@@ -151,12 +93,12 @@ static int reshard(struct store *store, const struct options *o, struct err *e)
 	if (result == 0)
 		result_print(r, clock_mono_ms() - shown.start_ms);
 	else if (r->slots > 0)
-		fprintf(stderr, "switched %zu slots so far; run 'curt reshard' again to go on\n", r->slots);
+		fprintf(stderr, "switched %zu slots so far; run 'curt reshard' again to continue\n",
+		        r->slots);
+	free(leave);
 	free(r);
 	return result;
 }
-
-/* --- status --- */
 
 static const char *shard_role(const struct shards_status *status, const struct shard_status *shard)
 {
@@ -175,7 +117,7 @@ static const char *shard_trouble(const struct shard_status *shard)
 		return " (not in store.url)";
 	if (!shard->answers)
 		return " (does not answer)";
-	return shard->is_lost ? " (another database stands in its place)" : "";
+	return shard->is_lost ? " (another database is in its place)" : "";
 }
 
 static int status_print(struct store *store, struct err *e)
@@ -185,7 +127,7 @@ static int status_print(struct store *store, struct err *e)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	store_shards_status(store, status);
 	printf("map %ju, %s\n", (uintmax_t)status->version,
-	       status->moves ? "slots are moving ('curt reshard' goes on with it)" : "nothing moves");
+	       status->moves ? "slots are moving ('curt reshard' continues)" : "nothing moves");
 	for (size_t i = 0; i < status->count; i++) {
 		const struct shard_status *shard = &status->shards[i];
 		printf("  %-8s %4zu slots  %s%s\n", shard_role(status, shard), shard->slots, shard->address,
@@ -197,44 +139,62 @@ static int status_print(struct store *store, struct err *e)
 	return 0;
 }
 
-static int forget(struct store *store, const struct options *o, struct err *e)
+static int forget(struct store *store, const char *address, bool yes, struct err *e)
 {
-	int r = store_shards_forget(store, o->forget, o->yes, e);
+	int r = store_shards_forget(store, str_of(address), yes, e);
 	if (r == 0)
-		printf("the links of %.*s are given up\n", STR_ARG(o->forget));
+		printf("the links of %s are given up\n", address);
 	return r;
 }
 
-static int run(const struct options *o, const struct settings *s, struct err *e)
+static int run_on(const struct settings *s, const struct args *a, struct err *e)
 {
 	struct store *store = NULL;
+	const char *lost = args_value(a, "--forget");
 	if (strncmp(s->serve.store_url, "postgres", strlen("postgres")) != 0)
 		return err_set(e, ERR_INVALID,
 		               "store.url names no PostgreSQL databases: there is nothing to spread");
 	int r = backend_open_shards(s->serve.store_url, "", true, &store, e);
-	if (r == 0 && o->status)
+	if (r == 0 && args_has(a, "--status"))
 		r = status_print(store, e);
 	else if (r == 0)
-		r = o->forget.ptr ? forget(store, o, e) : reshard(store, o, e);
+		r = lost ? forget(store, lost, args_has(a, "--yes"), e) : reshard(store, a, e);
 	store_free(store);
 	return r;
 }
 
-int cmd_reshard(int argc, char **argv)
+static int run(struct args *a)
 {
-	struct options o = {0};
 	struct settings settings = {0};
 	struct err e = {""};
-	if (options_take(&o, &argc, argv) != 0)
-		return 2;
-	if (o.help)
-		return service_help(usage);
-	if (settings_load(&settings, argv, argc, &e) < 0)
+	if (settings_load(&settings, a->settings, a->setting_count, &e) < 0)
 		return cmd_fail("%s", e.text);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGINT, on_signal);
 	signal(SIGTERM, on_signal);
-	int r = run(&o, &settings, &e);
+	int r = run_on(&settings, a, &e);
 	settings_release(&settings);
 	return r < 0 ? cmd_fail("%s", e.text) : 0;
 }
+
+const struct command reshard_command = {
+    .name = "reshard",
+    .summary = "Spread the links over the databases of store.url",
+    .details =
+        "Moves only what must move: a third of all links when a third database joins two. Servers keep "
+        "serving. Before a database joins, all servers must have it in their store.url; it stays idle "
+        "until then.\n"
+        "An interrupted run loses nothing: run it again.",
+    .examples = "curt reshard --dry-run --config curt.conf",
+    .options =
+        (const struct command_option[]){
+            {"--dry-run", "Print what would move, and change nothing."},
+            {"--status", "Print the share of each database."},
+            {"--leave ADDRESS", "Empty this database, named as --status prints it, so that it can leave "
+                                "store.url afterwards. May be repeated."},
+            {"--forget ADDRESS", "Give up a lost database and all links in it; needs --yes."},
+            {"--yes", "Confirm --forget."},
+            {NULL, NULL}},
+    .takes_settings = true,
+    .run = run,
+};

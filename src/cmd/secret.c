@@ -9,10 +9,10 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* Those that people end or stop a command with. */
+/* Signals that end or stop a command. */
 static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
-static volatile sig_atomic_t came; /* which of them; written by the handler, inside ppoll alone */
+static volatile sig_atomic_t came; /* the last of them; written by the handler, inside ppoll only */
 
 static void note_signal(int number)
 {
@@ -24,7 +24,7 @@ void secret_wipe(struct secret *s)
 	sodium_memzero(s, sizeof(*s));
 }
 
-/* Lets signals in while it waits for a byte, when there is a mask that does. False: one came. */
+/* Waits for a byte and lets signals in, when `open` is not NULL. False: a signal came. */
 static bool wait_for_byte(const sigset_t *open)
 {
 	struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -35,7 +35,7 @@ static bool wait_for_byte(const sigset_t *open)
 	return true;
 }
 
-/* A byte at a time, so that nothing is left in a buffer of the library. ERR_BUSY: a signal came. */
+/* Byte by byte: a buffer of the C library would keep a copy. ERR_BUSY: a signal came. */
 static int read_line(struct secret *ret, const sigset_t *open, struct err *e)
 {
 	char c;
@@ -49,8 +49,7 @@ static int read_line(struct secret *ret, const sigset_t *open, struct err *e)
 		if (n < 0)
 			return err_set(e, ERR_UNAVAILABLE, "cannot read the password: %s", strerror(errno));
 		if (n == 0 && ret->len == 0)
-			return err_set(e, ERR_INVALID,
-			               "there is no password on the standard input; give it as one line");
+			return err_set(e, ERR_INVALID, "no password on standard input; give it as one line");
 		if (n == 0 || c == '\n')
 			return 0;
 		if (ret->len == sizeof(ret->text))
@@ -59,8 +58,8 @@ static int read_line(struct secret *ret, const sigset_t *open, struct err *e)
 	}
 }
 
-/* Nothing that is typed shows, but the end of the line. A process in the background is stopped here, as
- * terminals do that, until it is in front. */
+/* Only the end of the line is shown. The terminal stops a background process here until it is in the
+ * foreground. */
 static int read_hidden(const char *prompt, const sigset_t *open, struct secret *ret, struct err *e)
 {
 	struct termios shown, hidden;
@@ -77,8 +76,8 @@ static int read_hidden(const char *prompt, const sigset_t *open, struct secret *
 	return r;
 }
 
-/* A signal is taken between two bytes only, and does what it does when the terminal is as it was. Asks again
- * if the process goes on after that: it was stopped for a while. */
+/* A signal is taken between two bytes only, and delivered after the terminal is restored. When the process
+ * continues after that, it was only stopped: the prompt comes again. */
 static int read_asked(const char *prompt, struct secret *ret, struct err *e)
 {
 	sigset_t held, open;

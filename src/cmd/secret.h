@@ -1,6 +1,6 @@
 /*
- * A password from whoever runs a command: never from the arguments, which others on the machine can read. On
- * a terminal it is asked for twice and does not show; otherwise it is one line of standard input.
+ * Reads a password, never from the arguments: other users of the machine can see those. A terminal is asked
+ * twice and does not show what is typed; otherwise it is one line of standard input.
  */
 #pragma once
 
@@ -13,8 +13,8 @@ struct secret {
 	size_t len;
 };
 
-/* `whose` is for the prompt: "password for ada@example.com". Before any thread is started: a signal that ends
- * or stops the process first gives the terminal its echo back. */
+/* `whose` is the prompt: "password for ada@example.com". Call it before any thread starts: a signal that ends
+ * or stops the process first restores the terminal's echo. */
 int secret_read(struct secret *ret, const char *whose, struct err *e);
 
 /* Overwrites it. */

@@ -1,5 +1,3 @@
-#include "api/metrics_page.h"
-#include "cmd/command.h"
 #include "cmd/service.h"
 #include "server/server.h"
 
@@ -7,16 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char usage[] =
-    "usage: curt serve [--config FILE] [--SETTING VALUE]...\n"
-    "\n"
-    "Serves redirects and the API. Settings come from the file, then the environment, then flags.\n"
-    "\n";
-
-static void show_admin_key(const char *key)
+static int show_admin_key(const char *key, struct err *e)
 {
 	printf("admin key, shown this once: %s\n", key);
-	fflush(stdout);
+	return cmd_flush() == 0 ? 0 : err_set(e, ERR_UNAVAILABLE, "the admin key cannot be shown");
 }
 
 static int start(void *ctx, const struct settings *settings, struct err *e)
@@ -25,10 +17,9 @@ static int start(void *ctx, const struct settings *settings, struct err *e)
 	int r = server_start(s, e);
 	if (r < 0)
 		return r;
-	printf("curt %s, data in %s\n", CURT_VERSION, settings->serve.data);
+	printf("curt %s, data in %s\n", CURT_VERSION, settings->data);
 	printf("open %.*s/ in a browser\n", STR_ARG(s->identity.base_url));
 	printf("listening on http://%s\n", s->listen_text);
-	fflush(stdout);
 	return 0;
 }
 
@@ -37,34 +28,20 @@ static void stop(void *ctx)
 	server_stop(ctx);
 }
 
-static void reload(void *ctx, int argc, char **argv)
+static void reload(void *ctx, const struct args *a)
 {
 	struct server *s = ctx;
 	struct err e;
-	if (settings_reload(&s->settings, argv, argc, &e) < 0) {
-		log_error("cmd", "the settings stay as they were: %s", e.text);
+	if (settings_reload(&s->settings, a->settings, a->setting_count, &e) < 0) {
+		log_error("cmd", "reload failed, the settings are unchanged: %s", e.text);
 		return;
 	}
 	log_level_set(s->settings.log.level);
-	log_info("cmd", "the settings were read again");
+	log_info("cmd", "settings reloaded");
 }
 
-static int print_markdown(void (*write)(struct buf *))
+static int run(struct args *a)
 {
-	struct buf CLEANUP(buf_release) text = {0};
-	write(&text);
-	printf("%.*s", STR_ARG(buf_view(&text)));
-	return 0;
-}
-
-int cmd_serve(int argc, char **argv)
-{
-	for (int i = 0; i < argc; i++) {
-		if (strcmp(argv[i], "--help-markdown") == 0)
-			return print_markdown(settings_markdown);
-		if (strcmp(argv[i], "--metrics-markdown") == 0)
-			return print_markdown(metrics_markdown_page);
-	}
 	struct server *s = calloc(1, sizeof(*s));
 	if (!s)
 		return cmd_fail("out of memory");
@@ -72,14 +49,24 @@ int cmd_serve(int argc, char **argv)
 	s->show_admin_key = show_admin_key;
 	signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a write that fails, like a full disk */
 	const struct service service = {
-	    .usage = usage,
 	    .settings = &s->settings,
 	    .start = start,
 	    .stop = stop,
 	    .reload = reload,
 	    .ctx = s,
 	};
-	int r = service_run(&service, argc, argv);
+	int r = service_run(&service, a);
 	free(s);
 	return r;
 }
+
+const struct command serve_command = {
+    .name = "serve",
+    .summary = "Serve redirects and the API",
+    .details = "The first start creates the data folder and prints the admin's API key. SIGHUP rereads the "
+               "settings and reopens the log file; SIGTERM finishes open requests and stops.",
+    .examples = "curt serve --data /srv/curt --listen 127.0.0.1:8080\n"
+                "curt serve --config curt.conf --log-level debug",
+    .takes_settings = true,
+    .run = run,
+};

@@ -1,20 +1,10 @@
 #include "cmd/service.h"
 
-#include "cmd/command.h"
-
 #include <signal.h>
 #include <stdio.h>
 
-int service_help(const char *usage)
-{
-	struct buf CLEANUP(buf_release) text = {0};
-	settings_help(&text);
-	printf("%s%.*s", usage, STR_ARG(buf_view(&text)));
-	return 0;
-}
-
 /* Threads inherit the mask: signals reach this thread alone. */
-static void signals_hold(sigset_t *ret)
+static void block_signals(sigset_t *ret)
 {
 	sigemptyset(ret);
 	sigaddset(ret, SIGINT);
@@ -24,7 +14,7 @@ static void signals_hold(sigset_t *ret)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-static void wait_for_stop(const struct service *service, const sigset_t *signals, int argc, char **argv)
+static void wait_for_stop(const struct service *service, const sigset_t *signals, const struct args *a)
 {
 	for (;;) {
 		int number;
@@ -34,30 +24,27 @@ static void wait_for_stop(const struct service *service, const sigset_t *signals
 			return;
 		log_reopen(); /* for log rotation */
 		if (service->reload)
-			service->reload(service->ctx, argc, argv);
+			service->reload(service->ctx, a);
 	}
 }
 
-int service_run(const struct service *service, int argc, char **argv)
+int service_run(const struct service *service, const struct args *a)
 {
-	for (int i = 0; i < argc; i++) {
-		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-			return service_help(service->usage);
-	}
 	struct err e;
 	sigset_t signals;
-	if (settings_load(service->settings, argv, argc, &e) < 0)
+	struct settings own = {0}, *settings = service->settings ? service->settings : &own;
+	if (settings_load(settings, a->settings, a->setting_count, &e) < 0)
 		return cmd_fail("%s", e.text);
-	signals_hold(&signals);
-	int r = log_start(&service->settings->log, &e);
+	block_signals(&signals);
+	int r = log_start(&settings->log, &e), status = 0;
 	if (r == 0)
-		r = service->start(service->ctx, service->settings, &e);
-	if (r == 0) {
-		wait_for_stop(service, &signals, argc, argv);
+		r = service->start(service->ctx, settings, &e);
+	if (r == 0 && (status = cmd_flush()) == 0) {
+		wait_for_stop(service, &signals, a);
 		log_info("cmd", "stopping");
 	}
 	service->stop(service->ctx);
 	log_stop();
-	settings_release(service->settings);
-	return r < 0 ? cmd_fail("%s", e.text) : 0;
+	settings_release(settings);
+	return r < 0 ? cmd_fail("%s", e.text) : status;
 }

@@ -1,30 +1,10 @@
 #include "cmd/ask.h"
-#include "cmd/command.h"
 #include "os/clock.h"
 
 #include <stdlib.h>
 #include <time.h>
 
-static const char usage[] =
-    "usage: curt stats KEY [OPTION]...\n"
-    "       curt stats [OPTION]...          all links together, with the most followed ones and the ads\n"
-    "\n"
-    "  --from TIME, --to TIME   2026-01-31 or 2026-01-31T12:00:00Z; the last 30 days when not given\n"
-    "  --step STEP              minute, hour, day, week or month; what fits the range when not given\n"
-    "  --where NAME=VALUE       only visits like that; referrer, country, browser, os, device, language, "
-    "source, bot;\n"
-    "                           may be repeated, and all must hold\n"
-    "  --bots WHICH             include (the default), exclude or only\n"
-    "  --limit N                rows per table, 10 when not given\n"
-    "\n"
-    "common options: --json, --data DIR, --server URL, --api-key KEY; see 'curt link --help'\n";
-
 enum { BAR_WIDTH = 40, CATCH_UP_MS = 30000, LOOK_MS = 50 };
-
-struct stats_options {
-	const char *from, *to, *step, *bots, *limit;
-	const char *where[ARGS_REPEATS_MAX + 1];
-};
 
 static const char *const tables[] = {"referrer", "country",  "browser", "os",
                                      "device",   "language", "source",  "bot"};
@@ -135,48 +115,53 @@ static void print_answer(const json_t *answer, const char *key)
 		print_table(answer, tables[i]);
 }
 
-static void put_param(struct buf *path, const char *name, size_t name_len, const char *value)
+static void put_param(struct buf *path, struct str name, const char *value)
 {
 	if (!value)
 		return;
 	char *escaped CLEANUP(freep) = ask_segment(value);
 	buf_char(path, memchr(path->data, '?', path->len) ? '&' : '?');
-	buf_append(path, name, name_len);
-	buf_printf(path, "=%s", escaped);
+	buf_printf(path, "%.*s=%s", STR_ARG(name), escaped);
 }
 
-/* The path to ask; false when an option is wrong. */
-static bool path_of(const struct stats_options *o, const char *key, struct buf *path)
+static void path_of(const struct args *a, const char *key, struct buf *path)
 {
+	static const char *const params[] = {"--from", "--to", "--bots", "--limit"};
+	const char *step = args_value(a, "--step");
 	if (key) {
 		char *segment CLEANUP(freep) = ask_segment(key);
 		buf_printf(path, "/api/v1/links/%s/stats", segment);
 	} else {
 		buf_str(path, STR("/api/v1/stats"));
 	}
-	put_param(path, "from", 4, o->from);
-	put_param(path, "to", 2, o->to);
-	put_param(path, "bots", 4, o->bots);
-	put_param(path, "limit", 5, o->limit);
-	if (o->step) {
+	for (size_t i = 0; i < ARRAY_LEN(params); i++)
+		put_param(path, str_of(params[i] + 2), args_value(a, params[i]));
+	if (step) {
 		char by[256];
 		snprintf(by, sizeof(by), "%.32s,referrer,country,browser,os,device,language,source,bot",
-		         o->step);
-		put_param(path, "by", 2, by);
+		         step);
+		put_param(path, STR("by"), by);
 	}
-	for (size_t i = 0; o->where[i]; i++) {
-		const char *equals = strchr(o->where[i], '=');
-		if (!equals) {
-			cmd_fail("--where takes NAME=VALUE, such as browser=Firefox; not '%s'", o->where[i]);
-			return false;
-		}
-		put_param(path, o->where[i], (size_t)(equals - o->where[i]), equals + 1);
+	for (size_t i = 0; i < a->given_count; i++) {
+		struct str value = str_of(a->given[i].value ? a->given[i].value : "");
+		struct str name = str_cut(&value, '=');
+		if (str_eq(a->given[i].name, STR("--where")))
+			put_param(path, name, value.ptr);
 	}
 	buf_char(path, '\0');
-	return true;
 }
 
-/* A server of our own has just begun to read what a killed one left in the log. */
+static int check_where(struct args *a)
+{
+	for (size_t i = 0; i < a->given_count; i++) {
+		if (str_eq(a->given[i].name, STR("--where")) && !strchr(a->given[i].value, '='))
+			return cmd_usage("--where takes NAME=VALUE, such as browser=Firefox, not '%s'",
+			                 a->given[i].value);
+	}
+	return 0;
+}
+
+/* A server inside this process first reads what a killed server left in the event log. */
 static int catch_up(struct client *c)
 {
 	int64_t until_ms = clock_mono_ms() + CATCH_UP_MS;
@@ -189,48 +174,43 @@ static int catch_up(struct client *c)
 		if (r != 0 || pending == 0)
 			return r;
 		if (clock_mono_ms() > until_ms)
-			return cmd_fail("%lld events still wait to be analysed; run 'curt serve' and ask it",
+			return cmd_fail("%lld events are not analysed yet; run 'curt serve' and try again",
 			                pending);
 		nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
 	}
 }
 
-static int run(const struct args *a)
+static int stats(struct client *c, struct args *a)
 {
-	const struct stats_options *o = a->ctx;
-	struct err e;
-	struct client c;
 	struct buf CLEANUP(buf_release) path = {0};
 	const char *key = a->word_count > 0 ? a->words[0] : NULL;
-	if (!path_of(o, key, &path))
-		return 1;
-	if (client_open(&c, &a->client, &e) < 0)
-		return cmd_fail("%s", e.text);
 	json_t *answer = NULL;
-	int r = c.own ? catch_up(&c) : 0;
+	path_of(a, key, &path);
+	int r = c->own ? catch_up(c) : 0;
 	if (r == 0)
-		r = ask(&c, "GET", path.data, NULL, a->json, &answer);
+		r = ask(c, "GET", path.data, NULL, args_has(a, "--json"), &answer);
 	if (answer)
 		print_answer(answer, key);
 	json_decref(answer);
-	client_close(&c);
 	return r;
 }
 
-int cmd_stats(int argc, char **argv)
-{
-	struct stats_options o = {0};
-	const struct arg_option options[] = {
-	    {.name = "--from", .value = &o.from},   {.name = "--to", .value = &o.to},
-	    {.name = "--step", .value = &o.step},   {.name = "--bots", .value = &o.bots},
-	    {.name = "--limit", .value = &o.limit}, {.name = "--where", .repeat = o.where},
-	};
-	const struct arg_command command = {
-	    .options = options,
-	    .option_count = ARRAY_LEN(options),
-	    .usage = usage,
-	    .words_max = 1,
-	    .run = run,
-	};
-	return args_run(&command, argc, argv, &o);
-}
+const struct command stats_command = {
+    .name = "stats",
+    .arguments = "[KEY]",
+    .summary = "Show clicks and impressions, of one link or of all links together",
+    .examples = "curt stats offer --from 2030-01-01 --step day\n"
+                "curt stats --where browser=Firefox --bots exclude",
+    .options =
+        (const struct command_option[]){
+            {"--from TIME", "2026-01-31 or 2026-01-31T12:00:00Z; 30 days ago by default."},
+            {"--to TIME", "The end of the range, likewise; now by default."},
+            {"--step STEP", "minute, hour, day, week or month; fits the range by default."},
+            {"--where NAME=VALUE", "Count only these visits. NAME is referrer, country, browser, os, device, "
+                                   "language, source or bot. May be repeated; all must hold."},
+            {"--bots WHICH", "include (the default), exclude or only."},
+            {"--limit N", "Rows of each table; 10 by default."},
+            {NULL, NULL}},
+    .prepare = check_where,
+    .ask = stats,
+};

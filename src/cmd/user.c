@@ -1,71 +1,30 @@
 #include "cmd/ask.h"
-#include "cmd/command.h"
 #include "cmd/record.h"
 
 #include <stdlib.h>
 
-static const char usage[] =
-    "usage: curt user add EMAIL [--no-password] [USER OPTION]...\n"
-    "       curt user list\n"
-    "       curt user passwd USER\n"
-    "       curt user role USER ROLE\n"
-    "       curt user disable USER\n"
-    "       curt user enable USER\n"
-    "       curt user sign-out USER\n"
-    "\n"
-    "USER is an email address or an id. ROLE is one of\n"
-    "  viewer   sees their own links and statistics\n"
-    "  editor   makes, changes and deletes links too (the default)\n"
-    "  admin    sees everybody's links, and manages users and keys\n"
-    "\n"
-    "Passwords are asked for twice, or read from the standard input (one line) when that is no terminal. "
-    "--no-password makes a\n"
-    "user who cannot sign in until 'passwd' gives them one. A new password, 'disable' and 'sign-out' end all "
-    "sessions of the\n"
-    "user; 'disable' also makes their API keys worth nothing until 'enable'.\n"
-    "\n"
-    "user options:\n";
-static const char usage_end[] =
-    "common options: --json, --data DIR, --server URL, --api-key KEY; see 'curt link --help'\n";
-
-struct user_options {
-	struct record_options record;
-	bool no_password;
-	struct secret *password;
-};
-
-static int read_password(const struct user_options *o, const char *user)
+static int read_password(struct args *a)
 {
 	char whose[400];
 	struct err e;
-	snprintf(whose, sizeof(whose), "new password for %.300s", user);
-	return secret_read(o->password, whose, &e) < 0 ? cmd_fail("%s", e.text) : 0;
+	snprintf(whose, sizeof(whose), "new password for %.300s", a->words[0]);
+	return secret_read(&a->secret, whose, &e) < 0 ? cmd_fail("%s", e.text) : 0;
 }
 
-static int prepare_add(const struct args *a)
+static int prepare_add(struct args *a)
 {
-	const struct user_options *o = a->ctx;
-	return o->no_password ? 0 : read_password(o, a->words[1]);
+	int r = record_prepare(a);
+	return r != 0 || args_has(a, "--no-password") ? r : read_password(a);
 }
 
-static int prepare_passwd(const struct args *a)
+static int add(struct client *c, struct args *a)
 {
-	const struct user_options *o = a->ctx;
-	if (o->no_password)
-		return cmd_fail("a password can be changed, not taken away; 'curt user disable' keeps "
-		                "somebody out");
-	return read_password(o, a->words[1]);
-}
-
-static int add(struct client *c, const struct args *a)
-{
-	const struct user_options *o = a->ctx;
-	json_t *body = record_body(&o->record, "email", a->words[1]), *user;
-	bool fine = !body || o->no_password || ask_set_secret(body, "password", o->password);
-	secret_wipe(o->password);
-	if (!body || !fine)
-		return body ? record_not_utf8(body) : 1;
-	int r = ask(c, "POST", "/api/v1/users", body, a->json, &user);
+	json_t *body = record_body(a), *user;
+	if (!body)
+		return EXIT_FAILED;
+	if (!args_has(a, "--no-password") && !ask_set_secret(body, "password", &a->secret))
+		return record_not_utf8(body);
+	int r = ask(c, "POST", "/api/v1/users", body, args_has(a, "--json"), &user);
 	if (user)
 		printf("added %s as %s, id %lld\n", ask_text(user, "email"), ask_text(user, "role"),
 		       json_integer_value(json_object_get(user, "id")));
@@ -89,88 +48,113 @@ static void print_user(const json_t *user)
 	puts(named ? "" : " -");
 }
 
-static int list(struct client *c, const struct args *a)
+static int list(struct client *c, struct args *a)
 {
-	json_t *users;
-	int r = ask_all(c, "/api/v1/users", "users", a->json, &users);
-	if (users)
-		printf("%-6s %-32s %-7s %-8s %s\n", "ID", "EMAIL", "ROLE", "ENABLED", "NAME");
-	for (size_t i = 0; i < json_array_size(users); i++)
-		print_user(json_array_get(users, i));
-	json_decref(users);
-	return r;
+	return ask_list(c, a, "/api/v1/users", "users",
+	                "ID     EMAIL                            ROLE    ENABLED  NAME", print_user);
 }
 
-/* Changes a user; tells it with `said` and the user's name. */
-static int change(struct client *c, const struct args *a, json_t *body, const char *said)
+/* Changes a user; on success prints `done` and the user. */
+static int change(struct client *c, struct args *a, json_t *body, const char *done)
 {
-	char *path CLEANUP(freep) = ask_path("/api/v1/users/", a->words[1], "");
+	char *path CLEANUP(freep) = ask_path("/api/v1/users/", a->words[0], "");
 	json_t *user;
-	int r = ask(c, "PATCH", path, body, a->json, &user);
+	int r = ask(c, "PATCH", path, body, args_has(a, "--json"), &user);
 	if (user)
-		printf("%s %s\n", said,
+		printf("%s %s\n", done,
 		       json_is_string(json_object_get(user, "email")) ? ask_text(user, "email")
-		                                                      : a->words[1]);
+		                                                      : a->words[0]);
 	json_decref(user);
 	return r;
 }
 
-static int passwd(struct client *c, const struct args *a)
+static int passwd(struct client *c, struct args *a)
 {
-	const struct user_options *o = a->ctx;
 	json_t *body = json_object();
-	bool fine = ask_set_secret(body, "password", o->password);
-	secret_wipe(o->password);
+	bool fine = ask_set_secret(body, "password", &a->secret);
 	return fine ? change(c, a, body, "changed the password of") : record_not_utf8(body);
 }
 
-static int role(struct client *c, const struct args *a)
+static int role(struct client *c, struct args *a)
 {
-	char said[64];
+	char done[64];
 	json_t *body = json_object();
-	if (!ask_set_text(body, "role", a->words[2]))
+	if (!ask_set_text(body, "role", a->words[1]))
 		return record_not_utf8(body);
-	snprintf(said, sizeof(said), "%.40s is now the role of", a->words[2]);
-	return change(c, a, body, said);
+	snprintf(done, sizeof(done), "%.40s is now the role of", a->words[1]);
+	return change(c, a, body, done);
 }
 
-static int enable(struct client *c, const struct args *a)
+static int enable(struct client *c, struct args *a)
 {
 	return change(c, a, json_pack("{s:b}", "enabled", 1), "enabled");
 }
 
-static int disable(struct client *c, const struct args *a)
+static int disable(struct client *c, struct args *a)
 {
 	return change(c, a, json_pack("{s:b}", "enabled", 0), "disabled");
 }
 
-static int sign_out(struct client *c, const struct args *a)
+static int sign_out(struct client *c, struct args *a)
 {
-	char *path CLEANUP(freep) = ask_path("/api/v1/users/", a->words[1], "/sessions");
-	return ask_and_say(c, a, "DELETE", path, "signed out %s", a->words[1]);
+	char *path CLEANUP(freep) = ask_path("/api/v1/users/", a->words[0], "/sessions");
+	return ask_and_print(c, a, "DELETE", path, "signed out %s", a->words[0]);
 }
 
-static const struct arg_verb verbs[] = {
-    {"add", 2, 2, prepare_add, add},          {"list", 1, 1, NULL, list},
-    {"passwd", 2, 2, prepare_passwd, passwd}, {"role", 3, 3, NULL, role},
-    {"enable", 2, 2, NULL, enable},           {"disable", 2, 2, NULL, disable},
-    {"sign-out", 2, 2, NULL, sign_out},
+static const struct command add_command = {
+    .name = "user add",
+    .arguments = "EMAIL",
+    .summary = "Add a user",
+    .details = "A terminal is asked for the password twice; otherwise it is one line of standard input.",
+    .examples = "curt user add ada@example.com --role editor",
+    .options = (const struct command_option[]){{"--no-password",
+                                                "The user cannot sign in until 'curt user passwd'."},
+                                               {NULL, NULL}},
+    .fields = &user_fields,
+    .field_flag = FIELD_CREATE,
+    .argument_field = "email",
+    .prepare = prepare_add,
+    .ask = add,
 };
 
-int cmd_user(int argc, char **argv)
-{
-	struct secret CLEANUP(secret_wipe) password = {0};
-	struct user_options o = {.record.fields = &user_fields, .password = &password};
-	const struct arg_option options[] = {{.name = "--no-password", .flag = &o.no_password}};
-	const struct arg_command command = {
-	    .options = options,
-	    .option_count = ARRAY_LEN(options),
-	    .record = &o.record,
-	    .usage = usage,
-	    .usage_end = usage_end,
-	    .name = "user",
-	    .verbs = verbs,
-	    .verb_count = ARRAY_LEN(verbs),
-	};
-	return args_run(&command, argc, argv, &o);
-}
+static const struct command list_command = {.name = "user list", .summary = "List users", .ask = list};
+
+static const struct command passwd_command = {
+    .name = "user passwd",
+    .arguments = "USER",
+    .summary = "Set a user's password and end their sessions",
+    .details = "A terminal is asked for the password twice; otherwise it is one line of standard input.",
+    .prepare = read_password,
+    .ask = passwd,
+};
+
+static const struct command role_command = {
+    .name = "user role",
+    .arguments = "USER ROLE",
+    .summary = "Change a user's role",
+    .details = "A viewer sees their own links and statistics. An editor also creates, changes and deletes "
+               "links. An admin sees all links and manages users and keys.",
+    .ask = role,
+};
+
+static const struct command disable_command = {
+    .name = "user disable",
+    .arguments = "USER",
+    .summary = "Disable a user: end their sessions and refuse their API keys",
+    .ask = disable,
+};
+
+static const struct command enable_command = {
+    .name = "user enable", .arguments = "USER", .summary = "Enable a disabled user again", .ask = enable};
+
+static const struct command sign_out_command = {
+    .name = "user sign-out", .arguments = "USER", .summary = "End all sessions of a user", .ask = sign_out};
+
+const struct command user_command = {
+    .name = "user",
+    .summary = "Add, list, change, disable or sign out users",
+    .details = "USER is an email address or an id.",
+    .subcommands = (const struct command *const[]){&add_command, &list_command, &passwd_command,
+                                                   &role_command, &disable_command, &enable_command,
+                                                   &sign_out_command, NULL},
+};

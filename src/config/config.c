@@ -1,7 +1,7 @@
 /*
- * Every source is read whole into a list of settings, one for each row, before a target is touched: a later
- * source replaces what an earlier one said. A wrong value is an error even where a stronger source overrides
- * it, since somebody will one day remove the override.
+ * The loader reads every source completely before it changes a target; a later source replaces the values of
+ * an earlier one. A wrong value is an error even where a stronger source overrides it: the override may be
+ * removed one day.
  */
 #include "config/config.h"
 
@@ -19,24 +19,23 @@ struct setting {
 	const struct conf_row *row;
 	void *target;
 	struct conf_value value;
-	unsigned file_line; /* where the file sets it; 0: it does not */
+	unsigned file_line; /* 0: the file does not set it */
 };
 
-struct settings {
+struct loader {
 	struct setting *list;
 	size_t count;
-	bool secret_flag; /* a secret stands among the arguments, perhaps torn from its flag by a space */
 	struct err *e;
 };
 
-static void settings_release(struct settings *s)
+static void loader_release(struct loader *s)
 {
 	for (size_t i = 0; i < s->count; i++)
 		conf_value_release(s->list[i].row, &s->list[i].value);
 	free(s->list);
 }
 
-static int setting_assign(struct settings *s, struct setting *to, struct str text, const char *where)
+static int setting_assign(struct loader *s, struct setting *to, struct str text, const char *where)
 {
 	struct conf_value v;
 	int r = conf_value_parse(to->row, text, where, &v, s->e);
@@ -47,14 +46,14 @@ static int setting_assign(struct settings *s, struct setting *to, struct str tex
 	return 0;
 }
 
-static int settings_init(struct settings *s, const struct conf_group *groups, size_t group_count)
+static int loader_init(struct loader *s, const struct conf_group *groups, size_t group_count)
 {
 	size_t count = 0;
 	for (size_t g = 0; g < group_count; g++)
 		count += groups[g].row_count;
 	s->list = calloc(count + 1, sizeof(*s->list));
 	if (!s->list)
-		return err_set(s->e, ERR_NOMEM, "memory ran out while reading the settings");
+		return err_set(s->e, ERR_NOMEM, "out of memory");
 	for (size_t g = 0; g < group_count; g++) {
 		for (size_t i = 0; i < groups[g].row_count; i++)
 			s->list[s->count++] = (struct setting){.row = &groups[g].rows[i],
@@ -69,10 +68,8 @@ static int settings_init(struct settings *s, const struct conf_group *groups, si
 	return 0;
 }
 
-/* ---- the file ---- */
-
-/* Among the sections of the first `count` rows. */
-static bool section_is_among(const struct settings *s, size_t count, struct str section)
+/* Has one of the first `count` rows this section? */
+static bool section_is_among(const struct loader *s, size_t count, struct str section)
 {
 	for (size_t i = 0; i < count; i++) {
 		if (str_eq(section, str_of(s->list[i].row->section)))
@@ -81,38 +78,32 @@ static bool section_is_among(const struct settings *s, size_t count, struct str 
 	return false;
 }
 
-static int unknown_section(const struct settings *s, const char *where, struct str section)
+/* A name that no row of the section has; with `section` STR_NULL, a section that no row has. */
+static int unknown(const struct loader *s, const char *where, struct str section, struct str name)
 {
 	CLEANUP(buf_release) struct buf known = {0};
-	for (size_t i = 0; i < s->count; i++) {
-		const char *name = s->list[i].row->section;
-		if (!section_is_among(s, i, str_of(name)))
-			buf_printf(&known, "%s%s", known.len ? ", " : "", name);
-	}
-	return err_set(s->e, ERR_INVALID, "%s: there is no section [%.*s]; the sections are %.*s", where,
-	               (int)MIN(section.len, 60), section.ptr, STR_ARG(buf_view(&known)));
-}
-
-static int unknown_key(const struct settings *s, const char *where, struct str section, struct str name)
-{
-	CLEANUP(buf_release) struct buf known = {0};
-	struct conf_nearest nearest;
-	conf_nearest_init(&nearest, name);
+	struct suggestion nearest;
+	suggest_init(&nearest, name);
 	for (size_t i = 0; i < s->count; i++) {
 		const struct conf_row *row = s->list[i].row;
-		if (!str_eq(section, str_of(row->section)))
+		if (section.ptr ? !str_eq(section, str_of(row->section))
+		                : section_is_among(s, i, str_of(row->section)))
 			continue;
-		conf_nearest_offer(&nearest, row->name);
-		buf_printf(&known, "%s%s", known.len ? ", " : "", row->name);
+		suggest_offer(&nearest, section.ptr ? row->name : row->section);
+		buf_printf(&known, "%s%s", known.len ? ", " : "write one of ",
+		           section.ptr ? row->name : row->section);
 	}
-	if (nearest.best[0])
-		return err_set(s->e, ERR_INVALID, "%s: section [%.*s] has no '%.*s'; did you mean '%s'?",
-		               where, STR_ARG(section), (int)MIN(name.len, 60), name.ptr, nearest.best);
-	return err_set(s->e, ERR_INVALID, "%s: section [%.*s] has no '%.*s'; it has %.*s", where,
-	               STR_ARG(section), (int)MIN(name.len, 60), name.ptr, STR_ARG(buf_view(&known)));
+	buf_char(&known, '\0');
+	const char *hint = suggest_text(&nearest, known.data);
+	int len = (int)MIN(name.len, 60);
+	if (!section.ptr)
+		return err_set(s->e, ERR_INVALID, "%s: unknown section [%.*s]; %s", where, len, name.ptr,
+		               hint);
+	return err_set(s->e, ERR_INVALID, "%s: section [%.*s] has no '%.*s'; %s", where, STR_ARG(section),
+	               len, name.ptr, hint);
 }
 
-static int take_pair(struct settings *s, const char *where, unsigned line, struct str section,
+static int take_pair(struct loader *s, const char *where, unsigned line, struct str section,
                      const struct ini_item *item)
 {
 	for (size_t i = 0; i < s->count; i++) {
@@ -126,10 +117,10 @@ static int take_pair(struct settings *s, const char *where, unsigned line, struc
 		to->file_line = line;
 		return setting_assign(s, to, item->value, where);
 	}
-	return unknown_key(s, where, section, item->name);
+	return unknown(s, where, section, item->name);
 }
 
-static int settings_from_text(struct settings *s, const char *file, struct str text)
+static int loader_read_text(struct loader *s, const char *file, struct str text)
 {
 	struct ini_reader reader;
 	ini_reader_init(&reader, text);
@@ -146,12 +137,12 @@ static int settings_from_text(struct settings *s, const char *file, struct str t
 		case INI_SECTION:
 			section = item.name;
 			if (!section_is_among(s, s->count, section))
-				r = unknown_section(s, where, section);
+				r = unknown(s, where, STR_NULL, section);
 			break;
 		case INI_PAIR:
 			if (!section.ptr)
 				return err_set(s->e, ERR_INVALID,
-				               "%s: '%.*s' stands before the first [section]", where,
+				               "%s: '%.*s' comes before the first [section]", where,
 				               (int)MIN(item.name.len, 60), item.name.ptr);
 			r = take_pair(s, where, reader.line, section, &item);
 			break;
@@ -161,32 +152,25 @@ static int settings_from_text(struct settings *s, const char *file, struct str t
 	}
 }
 
-static int settings_from_file(struct settings *s, const char *file)
+static int loader_read_file(struct loader *s, const char *file)
 {
 	CLEANUP(buf_release) struct buf text = {0};
 	int r = file_read(file, FILE_BYTES_MAX, &text, s->e);
-	return r < 0 ? r : settings_from_text(s, file, buf_view(&text));
+	return r < 0 ? r : loader_read_text(s, file, buf_view(&text));
 }
 
-/* ---- the environment and the flags ---- */
-
-/* What a row is called there; "": it has no such name. */
-typedef void name_fn(const struct conf_row *row, char out[CONF_NAME_BYTES]);
-
-/* The setting that has the name by one of the functions; those that have another are offered. */
-static struct setting *find_named(const struct settings *s, struct str name, name_fn *const names[2],
-                                  struct conf_nearest *nearest)
+/* The setting with that name; NULL: none, and `nearest` has the nearest. */
+static struct setting *find_named(const struct loader *s, struct str name,
+                                  void (*name_of)(const struct conf_row *row, char out[CONF_NAME_BYTES]),
+                                  struct suggestion *nearest)
 {
-	conf_nearest_init(nearest, name);
+	suggest_init(nearest, name);
 	for (size_t i = 0; i < s->count; i++) {
-		for (size_t k = 0; k < 2 && names[k]; k++) {
-			char known[CONF_NAME_BYTES];
-			names[k](s->list[i].row, known);
-			if (known[0] && str_eq(name, str_of(known)))
-				return &s->list[i];
-			if (known[0])
-				conf_nearest_offer(nearest, known);
-		}
+		char known[CONF_NAME_BYTES];
+		name_of(s->list[i].row, known);
+		if (str_eq(name, str_of(known)))
+			return &s->list[i];
+		suggest_offer(nearest, known);
 	}
 	return NULL;
 }
@@ -200,20 +184,27 @@ static bool env_is_ignored(const char *const *ignored, struct str name)
 	return false;
 }
 
-static int take_variable(struct settings *s, struct str name, struct str value)
+static int take_variable(struct loader *s, struct str name, struct str value)
 {
-	struct conf_nearest nearest;
-	struct setting *to = find_named(s, name, (name_fn *const[2]){conf_env_name}, &nearest);
+	struct suggestion nearest;
+	static const struct str long_prefix = STR("CURT_SERVE_");
+	char short_name[CONF_NAME_BYTES];
+	struct str known = name;
+	if (str_starts(name, long_prefix)) { /* the section may be written out */
+		snprintf(short_name, sizeof(short_name), "CURT_%.*s", (int)(name.len - long_prefix.len),
+		         name.ptr + long_prefix.len);
+		known = str_of(short_name);
+	}
+	struct setting *to = find_named(s, known, conf_env_name, &nearest);
 	char where[WHERE_BYTES];
 	snprintf(where, sizeof(where), "%.*s", (int)MIN(name.len, 80), name.ptr);
 	if (to)
 		return setting_assign(s, to, value, where);
-	return err_set(s->e, ERR_INVALID, "%s: there is no such setting%s%s%s", where,
-	               nearest.best[0] ? "; did you mean " : "; unset this variable", nearest.best,
-	               nearest.best[0] ? "?" : "");
+	return err_set(s->e, ERR_INVALID, "%s: unknown setting; %s", where,
+	               suggest_text(&nearest, "unset this variable"));
 }
 
-static int settings_from_env(struct settings *s, const struct conf_source *from)
+static int loader_read_env(struct loader *s, const struct conf_source *from)
 {
 	for (char *const *entry = from->env; entry && *entry; entry++) {
 		struct str value = str_of(*entry);
@@ -227,8 +218,8 @@ static int settings_from_env(struct settings *s, const struct conf_source *from)
 	return 0;
 }
 
-/* What follows a flag without '=': the next argument, unless that is itself a flag. */
-static int flag_value(struct settings *s, const struct setting *to, const char *where,
+/* The value of a flag without '=' is the next argument, unless that is itself a flag. */
+static int flag_value(struct loader *s, const struct setting *to, const char *where,
                       const struct conf_source *from, int *index, struct str *ret)
 {
 	const char *next = *index + 1 < from->arg_count ? from->args[*index + 1] : NULL;
@@ -244,20 +235,16 @@ static int flag_value(struct settings *s, const struct setting *to, const char *
 	return 0;
 }
 
-static int take_flag(struct settings *s, const struct conf_source *from, int *index)
+/* ERR_NOT_FOUND: no setting has this flag. */
+static int take_flag(struct loader *s, const struct conf_source *from, int *index, struct suggestion *nearest)
 {
 	struct str value = str_of(from->args[*index]);
 	struct str flag = str_cut(&value, '=');
 	char where[WHERE_BYTES];
 	snprintf(where, sizeof(where), "%.*s", (int)MIN(flag.len, 80), flag.ptr);
-	struct conf_nearest nearest;
-	struct setting *to = find_named(s, flag, (name_fn *const[2]){conf_flag_name, conf_short_flag_name},
-	                                &nearest);
+	struct setting *to = find_named(s, flag, conf_flag_name, nearest);
 	if (!to)
-		return err_set(s->e, ERR_INVALID, "%s: there is no such flag%s%s%s", where,
-		               nearest.best[0] ? "; did you mean " : "; --help lists all of them",
-		               nearest.best, nearest.best[0] ? "?" : "");
-	s->secret_flag |= (to->row->flags & CONF_SECRET) != 0;
+		return ERR_NOT_FOUND;
 	if (!value.ptr) {
 		int r = flag_value(s, to, where, from, index, &value);
 		if (r < 0)
@@ -266,40 +253,43 @@ static int take_flag(struct settings *s, const struct conf_source *from, int *in
 	return setting_assign(s, to, value, where);
 }
 
-static int settings_from_args(struct settings *s, const struct conf_source *from)
+static int loader_read_args(struct loader *s, const struct conf_source *from)
 {
-	for (int i = 0; i < from->arg_count; i++) {
-		const char *arg = from->args[i];
-		if (strncmp(arg, "--", 2) != 0)
-			return err_set(
-			    s->e, ERR_INVALID,
-			    "argument %d%s%.60s%s is not a flag such as --listen; --help lists all of "
-			    "them",
-			    i + 1, s->secret_flag ? "" : ", '", s->secret_flag ? "" : arg,
-			    s->secret_flag ? "" : "',");
-		int r = take_flag(s, from, &i);
-		if (r < 0)
-			return r;
+	struct suggestion nearest;
+	int r = 0;
+	for (int i = 0; r == 0 && i < from->arg_count; i++) {
+		r = take_flag(s, from, &i, &nearest);
+		ASSERT(r != ERR_NOT_FOUND); /* conf_check_flag knew it */
 	}
-	return 0;
-}
-
-/* ---- the face ---- */
-
-static int settings_load(struct settings *s, const struct conf_group *groups, size_t group_count,
-                         const struct conf_source *from)
-{
-	int r = settings_init(s, groups, group_count);
-	if (r == 0 && from->file)
-		r = settings_from_file(s, from->file);
-	if (r == 0)
-		r = settings_from_env(s, from);
-	if (r == 0)
-		r = settings_from_args(s, from);
 	return r;
 }
 
-/* Leaves none in the targets. */
+int conf_check_flag(const struct conf_group *groups, size_t group_count, char *const *args, int arg_count,
+                    int *index, struct suggestion *nearest, struct err *e)
+{
+	struct loader s = {.e = e};
+	const struct conf_source from = {.args = args, .arg_count = arg_count};
+	int r = loader_init(&s, groups, group_count);
+	if (r == 0)
+		r = take_flag(&s, &from, index, nearest);
+	loader_release(&s);
+	return r;
+}
+
+static int loader_read(struct loader *s, const struct conf_group *groups, size_t group_count,
+                       const struct conf_source *from)
+{
+	int r = loader_init(s, groups, group_count);
+	if (r == 0 && from->file)
+		r = loader_read_file(s, from->file);
+	if (r == 0)
+		r = loader_read_env(s, from);
+	if (r == 0)
+		r = loader_read_args(s, from);
+	return r;
+}
+
+/* Clears every string of the targets. */
 static void strings_forget(const struct conf_group *groups, size_t group_count, bool frees)
 {
 	for (size_t g = 0; g < group_count; g++) {
@@ -319,12 +309,12 @@ static void strings_forget(const struct conf_group *groups, size_t group_count, 
 int conf_load(const struct conf_group *groups, size_t group_count, const struct conf_source *from,
               struct err *e)
 {
-	struct settings s = {.e = e};
+	struct loader s = {.e = e};
 	strings_forget(groups, group_count, false);
-	int r = settings_load(&s, groups, group_count, from);
+	int r = loader_read(&s, groups, group_count, from);
 	for (size_t i = 0; r == 0 && i < s.count; i++)
 		conf_value_store(s.list[i].row, s.list[i].target, &s.list[i].value);
-	settings_release(&s);
+	loader_release(&s);
 	return r;
 }
 
@@ -344,11 +334,11 @@ static void setting_renew(struct setting *now, void (*changed)(const char *secti
 int conf_reload(const struct conf_group *groups, size_t group_count, const struct conf_source *from,
                 void (*changed)(const char *section, const char *name), struct err *e)
 {
-	struct settings s = {.e = e};
-	int r = settings_load(&s, groups, group_count, from);
+	struct loader s = {.e = e};
+	int r = loader_read(&s, groups, group_count, from);
 	for (size_t i = 0; r == 0 && i < s.count; i++)
 		setting_renew(&s.list[i], changed);
-	settings_release(&s);
+	loader_release(&s);
 	return r;
 }
 

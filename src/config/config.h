@@ -1,16 +1,22 @@
 /*
- * Settings from descriptor tables. Each module exports a struct and rows that describe it; this
- * module knows none of them. A value comes from the row's default, the INI file (`[section]` then
- * `name = value`), the environment (CURT_SECTION_NAME), a flag (--section-name value, or
- * --section-name=value; for rows of section "serve" also --name), in rising order of strength.
+ * Settings from descriptor tables. Each module exports a struct and rows that describe it; this module knows
+ * none of them. A value comes from, weakest first:
  *
- * Anything unknown, malformed or out of bounds is an error whose sentence names the place (file and
- * line, variable, or flag), the value, and what would be right. Nothing is half-applied.
+ *   the row's default
+ *   the INI file      [section], then name = value
+ *   the environment   CURT_SECTION_NAME
+ *   a flag            --section-name VALUE or --section-name=VALUE
+ *
+ * Rows of section "serve" leave the section out of the variable and the flag: CURT_DATA, --data.
+ *
+ * Anything unknown, malformed or out of bounds is an error. Its sentence names the place (file and line,
+ * variable, or flag), the value, and what would be right. A failed load changes nothing.
  */
 #pragma once
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "config/suggest.h"
 
 enum conf_type {
 	CONF_BOOL,     /* bool: true/false, yes/no, on/off */
@@ -55,7 +61,7 @@ struct conf_source {
 	const char *file;               /* NULL: none */
 	char *const *env;               /* NULL-terminated "NAME=value" */
 	const char *const *env_ignored; /* NULL-terminated CURT_ names that are not settings */
-	char *const *args;              /* what stands behind the subcommand */
+	char *const *args;              /* flags and values that conf_check_flag has accepted */
 	int arg_count;
 };
 
@@ -63,13 +69,25 @@ struct conf_source {
 int conf_load(const struct conf_group *groups, size_t group_count, const struct conf_source *from,
               struct err *e);
 
-/* Applies again what is CONF_RELOADABLE; other differences are reported through `changed` (the caller logs
- * that a restart is needed). On failure nothing changes. */
+/* Applies again what is CONF_RELOADABLE. Other differences are reported through `changed`: the caller logs
+ * that they need a restart. On failure nothing changes. */
 int conf_reload(const struct conf_group *groups, size_t group_count, const struct conf_source *from,
                 void (*changed)(const char *section, const char *name), struct err *e);
 
 void conf_release(const struct conf_group *groups, size_t group_count);
 
-/* The text of `--help` and of docs/configuration.md, from the same rows. */
+/*
+ * Checks the flag at args[*index] with its value, and moves *index to the last argument that belongs to it.
+ * ERR_NOT_FOUND: no setting has this flag, and `nearest` has the nearest; ERR_INVALID: its value is wrong.
+ */
+int conf_check_flag(const struct conf_group *groups, size_t group_count, char *const *args, int arg_count,
+                    int *index, struct suggestion *nearest, struct err *e);
+
+/* The settings as the text of `--help`, as docs/configuration.md, and as a list of flags. */
 void conf_help(const struct conf_group *groups, size_t group_count, struct buf *out);
 void conf_markdown(const struct conf_group *groups, size_t group_count, struct buf *out);
+void conf_flags(const struct conf_group *groups, size_t group_count, struct buf *out);
+
+/* Appends the words of `text`, which starts at `column`. Lines are broken before `width` and continue at
+ * `indent`; a newline in the text begins a new line there. */
+void conf_wrap(struct buf *out, struct str text, size_t column, size_t indent, size_t width);

@@ -27,7 +27,7 @@ static bool has_control(struct str s)
 static enum ini_kind parse_line(struct ini_reader *r, struct str line, struct ini_item *ret)
 {
 	if (has_control(line))
-		return bad(r, "there is a control character in this line");
+		return bad(r, "the line has a control character; remove it");
 	if (line.ptr[0] == '[') {
 		if (line.ptr[line.len - 1] != ']')
 			return bad(r, "a section is written [name], alone on its line");

@@ -1,13 +1,13 @@
 /*
- * A strict reader of INI text that always knows its line.
+ * A strict reader of INI text that knows the line of every item.
  *
  *	# a comment, or ; a comment: the whole line
  *	[section]
  *	name = value
  *
- * Space around a section, a name and a value does not count. A value reaches to the end of its line and may
- * hold anything but control characters, so '#', ';', '=' and quotes in it stand for themselves. There are no
- * continuation lines. Lines may end in CR LF, and the text may begin with a byte order mark.
+ * Space around a section, a name and a value is ignored. A value reaches to the end of its line and may hold
+ * anything but control characters; '#', ';', '=' and quotes in it have no meaning. There are no continuation
+ * lines. Lines may end in CR LF, and the text may begin with a byte order mark.
  */
 #pragma once
 
@@ -15,7 +15,7 @@
 
 struct ini_reader {
 	struct str rest;
-	unsigned line; /* of the last answer, from 1 */
+	unsigned line; /* of the last item, from 1 */
 	const char *problem;
 };
 

@@ -2,12 +2,36 @@
 #include "config/names.h"
 #include "config/value.h"
 
-static const char *default_text(const struct conf_row *row)
+enum { HELP_INDENT = 8, HELP_WIDTH = 80, MARKDOWN_WIDTH = 100 };
+
+void conf_wrap(struct buf *out, struct str text, size_t column, size_t indent, size_t width)
 {
-	return row->def ? row->def : ""; /* of a secret too: it stands in the program for all to read */
+	bool first = true;
+	for (struct str rest = text; rest.ptr;) {
+		struct str line = str_cut(&rest, '\n');
+		while (line.ptr) {
+			struct str word = str_cut(&line, ' ');
+			if (first || column + 1 + word.len <= width) {
+				column += !first;
+				buf_str(out, first ? STR("") : STR(" "));
+			} else {
+				buf_printf(out, "\n%*s", (int)indent, "");
+				column = indent;
+			}
+			buf_str(out, word);
+			column += word.len;
+			first = false;
+		}
+		if (rest.ptr) {
+			buf_printf(out, "\n%*s", (int)indent, "");
+			column = indent;
+			first = true;
+		}
+	}
+	buf_char(out, '\n');
 }
 
-/* Of all groups together; NULL behind the last one. */
+/* The nth row of all groups together; NULL behind the last one. */
 static const struct conf_row *row_at(const struct conf_group *groups, size_t group_count, size_t n)
 {
 	for (; group_count > 0; n -= groups->row_count, groups++, group_count--) {
@@ -17,13 +41,13 @@ static const struct conf_row *row_at(const struct conf_group *groups, size_t gro
 	return NULL;
 }
 
-struct page {
+struct conf_format {
 	void (*section)(const char *name, struct buf *out);
 	void (*row)(const struct conf_row *row, struct buf *out);
 };
 
-/* Rows of one section stand together, wherever their groups are. */
-static void render(const struct conf_group *groups, size_t group_count, const struct page *page,
+/* A section comes once, with its rows of all groups. */
+static void render(const struct conf_group *groups, size_t group_count, const struct conf_format *format,
                    struct buf *out)
 {
 	const struct conf_row *first, *row;
@@ -33,10 +57,10 @@ static void render(const struct conf_group *groups, size_t group_count, const st
 			came_before |= strcmp(row_at(groups, group_count, k)->section, first->section) == 0;
 		if (came_before)
 			continue;
-		page->section(first->section, out);
+		format->section(first->section, out);
 		for (size_t k = i; (row = row_at(groups, group_count, k)); k++) {
 			if (strcmp(row->section, first->section) == 0)
-				page->row(row, out);
+				format->row(row, out);
 		}
 	}
 }
@@ -48,82 +72,69 @@ static void help_section(const char *name, struct buf *out)
 
 static void help_row(const struct conf_row *row, struct buf *out)
 {
-	char flag[CONF_NAME_BYTES], brief[CONF_NAME_BYTES];
+	CLEANUP(buf_release) struct buf value = {0};
+	char flag[CONF_NAME_BYTES];
 	conf_flag_name(row, flag);
-	conf_short_flag_name(row, brief);
-	buf_printf(out, "  %s%s%s %s\n        %s\n        ", brief, brief[0] ? ", " : "", flag,
-	           row->type == CONF_BOOL ? "[true|false]" : "VALUE", row->help);
-	conf_value_expected(row, out);
-	const char *text = default_text(row);
-	if (text[0])
-		buf_printf(out, "; default %s", text);
-	buf_char(out, '\n');
+	buf_printf(out, "  %s %s\n%*s", flag, row->type == CONF_BOOL ? "[true|false]" : "VALUE", HELP_INDENT,
+	           "");
+	conf_wrap(out, str_of(row->help), HELP_INDENT, HELP_INDENT, HELP_WIDTH);
+	conf_value_expected(row, &value);
+	if (row->def && row->def[0])
+		buf_printf(&value, "; default %s", row->def);
+	buf_printf(out, "%*s", HELP_INDENT, "");
+	conf_wrap(out, buf_view(&value), HELP_INDENT, HELP_INDENT, HELP_WIDTH);
 }
 
 void conf_help(const struct conf_group *groups, size_t group_count, struct buf *out)
 {
-	static const struct page page = {help_section, help_row};
-	buf_str(
-	    out,
-	    STR("Settings, by section of the configuration file. Each has a flag (below) and a variable,\n"
-	        "such as CURT_LOG_LEVEL for --log-level; a flag is stronger than a variable, and a\n"
-	        "variable is stronger than the file.\n"));
-	render(groups, group_count, &page, out);
+	static const struct conf_format format = {help_section, help_row};
+	buf_str(out, STR("Settings, by section of the configuration file (--config FILE). Each has a flag,\n"
+	                 "listed here, and a variable, such as CURT_LOG_LEVEL for --log-level. Flags\n"
+	                 "override variables, and variables override the file.\n"));
+	render(groups, group_count, &format, out);
 }
 
 static void markdown_section(const char *name, struct buf *out)
 {
-	buf_printf(out,
-	           "\n## [%s]\n\n"
-	           "| name | variable and flag | value | default | meaning |\n"
-	           "| --- | --- | --- | --- | --- |\n",
-	           name);
-}
-
-/* A bar would end the cell. */
-static void put_cell(struct str text, struct buf *out)
-{
-	for (size_t i = 0; i < text.len; i++) {
-		if (text.ptr[i] == '|')
-			buf_char(out, '\\');
-		buf_char(out, text.ptr[i]);
-	}
+	buf_printf(out, "\n## [%s]\n", name);
 }
 
 static void markdown_row(const struct conf_row *row, struct buf *out)
 {
-	char env[CONF_NAME_BYTES], flag[CONF_NAME_BYTES], brief[CONF_NAME_BYTES];
+	CLEANUP(buf_release) struct buf help = {0}, value = {0};
+	char env[CONF_NAME_BYTES], flag[CONF_NAME_BYTES];
 	conf_env_name(row, env);
 	conf_flag_name(row, flag);
-	conf_short_flag_name(row, brief);
-	buf_printf(out, "| `%s` | `%s`<br>`%s`", row->name, env, brief[0] ? brief : flag);
-	buf_str(out, STR(" | "));
-	CLEANUP(buf_release) struct buf expected = {0};
-	conf_value_expected(row, &expected);
-	put_cell(buf_view(&expected), out);
-	const char *text = default_text(row);
-	buf_str(out, STR(" | "));
-	if (text[0]) {
-		buf_char(out, '`');
-		put_cell(str_of(text), out);
-		buf_char(out, '`');
-	}
-	buf_str(out, STR(" | "));
-	put_cell(str_of(row->help), out);
-	if (row->flags & CONF_RELOADABLE)
-		buf_str(out, STR(" SIGHUP applies a change."));
-	if (row->flags & CONF_SECRET)
-		buf_str(out, STR(" Secret: never shown."));
-	buf_str(out, STR(" |\n"));
+	buf_printf(out, "\n### %s.%s\n\n", row->section, row->name);
+	buf_printf(&help, "%s%s%s", row->help,
+	           row->flags & CONF_RELOADABLE ? " SIGHUP applies a change without a restart." : "",
+	           row->flags & CONF_SECRET ? " Secret: curt never prints the value." : "");
+	conf_wrap(out, buf_view(&help), 0, 0, MARKDOWN_WIDTH);
+	buf_printf(out, "\n- Flag `%s`, variable `%s`\n- ", flag, env);
+	buf_str(&value, STR("Value: "));
+	conf_value_expected(row, &value);
+	conf_wrap(out, buf_view(&value), 2, 2, MARKDOWN_WIDTH);
+	if (row->def && row->def[0])
+		buf_printf(out, "- Default: `%s`\n", row->def);
 }
 
 void conf_markdown(const struct conf_group *groups, size_t group_count, struct buf *out)
 {
-	static const struct page page = {markdown_section, markdown_row};
+	static const struct conf_format format = {markdown_section, markdown_row};
 	buf_str(
 	    out,
 	    STR("# Settings\n\n"
-	        "This page is made from the tables in the source. A value comes from its default, the\n"
-	        "configuration file, the environment or a flag; each is stronger than the one before.\n"));
-	render(groups, group_count, &page, out);
+	        "`make docs` writes this page from the tables in the source. A value comes from, weakest\n"
+	        "first: its default, the configuration file, the environment, a flag.\n"));
+	render(groups, group_count, &format, out);
+}
+
+void conf_flags(const struct conf_group *groups, size_t group_count, struct buf *out)
+{
+	const struct conf_row *row;
+	for (size_t i = 0; (row = row_at(groups, group_count, i)); i++) {
+		char flag[CONF_NAME_BYTES];
+		conf_flag_name(row, flag);
+		buf_printf(out, "%s%s", i ? " " : "", flag);
+	}
 }

@@ -7,8 +7,7 @@ struct unit {
 	uint64_t factor;
 };
 
-/* In rising order and the usual spelling last, so that the last unit that divides a number is the one to
- * write it with. */
+/* In rising order, the usual spelling last: put_number takes the last unit that divides the number. */
 static const struct unit byte_units[] = {
     {"", 1},        {"KiB", 1 << 10}, {"K", 1 << 10}, {"k", 1 << 10}, {"MiB", 1 << 20}, {"M", 1 << 20},
     {"m", 1 << 20}, {"GiB", 1 << 30}, {"G", 1 << 30}, {"g", 1 << 30}, {NULL, 0},
@@ -150,7 +149,7 @@ static int copy_string(struct str text, char **ret, struct err *e)
 {
 	char *copy = malloc(text.len + 1);
 	if (!copy)
-		return err_set(e, ERR_NOMEM, "memory ran out while reading the settings");
+		return err_set(e, ERR_NOMEM, "out of memory");
 	if (text.len > 0)
 		memcpy(copy, text.ptr, text.len);
 	copy[text.len] = '\0';

@@ -1,4 +1,4 @@
-/* One value: from what a person wrote, and back. */
+/* One value of a setting: parsed, stored, compared, and described. */
 #pragma once
 
 #include "config/config.h"

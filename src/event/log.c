@@ -20,27 +20,27 @@ static const char *const address_names[] = {"truncated", "none", NULL};
 
 const struct conf_row event_rows[] = {
     {"events", "visits", CONF_BOOL, FIELD(visits), .def = "true",
-     .help = "Whether visits are recorded at all; without them there are no clicks to count."},
+     .help = "Whether visits are recorded. Without them, clicks are not counted."},
     {"events", "durability", CONF_ENUM, FIELD(durability), .def = "flush", .choices = durability_names,
-     .help =
-         "What an answer to /event promises: flush survives a killed process, and power loss costs at most "
-         "flush_ms; sync survives power loss too, and waits for the disk. Redirects do not wait, but for "
-         "those of links with a click limit."},
+     .help = "What an answer to /event promises. flush: the event survives a killed process; power loss "
+             "costs at most events.flush_ms. sync: it also survives power loss, and the answer waits for the "
+             "disk. Redirects never wait, except those of links with max_clicks."},
     {"events", "flush_ms", CONF_UINT, FIELD(flush_ms), "1000", 10, 60000,
      .help = "How often the event log is flushed to the disk, in milliseconds."},
     {"events", "spool_bytes", CONF_BYTES, FIELD(spool_bytes), "1g", 1 << 20, 1ULL << 44,
-     .help = "Most bytes of events that wait to be analysed; beyond them /event answers 503 and clicks are "
-             "counted as dropped."},
+     .help = "The most bytes of events that wait to be analysed. Beyond that, /event answers 503 and clicks "
+             "are counted as dropped."},
     {"events", "segment_bytes", CONF_BYTES, FIELD(segment_bytes), "64m", 64 << 10, 1 << 30,
-     .help = "Size at which a new segment of the event log is begun."},
+     .help = "The size at which the event log begins a new segment."},
     {"events", "keep_time", CONF_DURATION, FIELD(keep_ms), "1h", 0, 0,
-     .help = "How long segments of the event log are kept after they have been analysed."},
+     .help = "How long analysed segments of the event log are kept."},
     {"events", "keep_bytes", CONF_BYTES, FIELD(keep_bytes), "256m", 0, 0,
-     .help = "Most bytes of analysed segments that are kept; the oldest go first."},
+     .help = "The most bytes of analysed segments that are kept; the oldest are removed first."},
     {"events", "address", CONF_ENUM, FIELD(address), .def = "truncated", .choices = address_names,
-     .help = "What is kept of a visitor's address: truncated to its network (IPv4 /24, IPv6 /48), or none."},
+     .help =
+         "What is kept of a visitor's address. truncated: its network (IPv4 /24, IPv6 /48). none: nothing."},
     {"events", "country_header", CONF_STRING, FIELD(country_header), .def = "CF-IPCountry",
-     .help = "Request header in which a trusted proxy tells the visitor's country as two letters; empty is "
+     .help = "The request header in which a trusted proxy gives the visitor's country as two letters. Empty: "
              "none."},
 };
 const size_t event_row_count = ARRAY_LEN(event_rows);

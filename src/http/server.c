@@ -9,30 +9,30 @@
 
 const struct conf_row http_rows[] = {
     SETTING("limits", "line_bytes", CONF_BYTES, limits.line_bytes_max, "8k",
-            "Longest request line; a longer one gets 414.", .min = 256, .max = 1 << 20),
+            "The longest request line; a longer one gets 414.", .min = 256, .max = 1 << 20),
     SETTING("limits", "headers_bytes", CONF_BYTES, limits.headers_bytes_max, "32k",
-            "Most bytes of header fields in a request; beyond them it gets 431.", .min = 1024,
-            .max = 1 << 20),
+            "The most bytes of header fields in a request; more get 431.", .min = 1024, .max = 1 << 20),
     SETTING("limits", "headers", CONF_UINT, limits.headers_max, "100",
-            "Most header fields in a request; beyond them it gets 431.", .min = 8, .max = HTTP_FIELDS_MAX),
+            "The most header fields in a request; more get 431.", .min = 8, .max = HTTP_FIELDS_MAX),
     SETTING("limits", "body_bytes", CONF_BYTES, limits.body_bytes_max, "4m",
-            "Largest request body; a larger one gets 413.", .min = 1024, .max = 1 << 30),
+            "The largest request body; a larger one gets 413.", .min = 1024, .max = 1 << 30),
     SETTING("limits", "head_time", CONF_DURATION, head_ms, "10s",
-            "Time a client has for a request's head, from its first byte to its last; then it gets 408.",
+            "How long a client may take for a request's head, from its first byte to its last; after that it "
+            "gets 408.",
             .min = 100, .max = 3600000),
     SETTING("limits", "idle_time", CONF_DURATION, idle_ms, "60s",
             "How long a connection may be idle between requests before it is closed.", .min = 100,
             .max = 86400000),
     SETTING("limits", "byte_rate", CONF_BYTES, body_bytes_rate, "1k",
-            "Minimum bytes a second at which a client must send a body and read a response, after a start "
-            "of head_time. The part of a body or response beyond 64 KiB must move at 64k a second or "
-            "more.",
+            "The lowest rate, in bytes a second, at which a client must send a body and read an answer, "
+            "after a start of limits.head_time. Beyond 64 KiB, the lowest rate is 64k a second.",
             .min = 1, .max = 1 << 30),
     SETTING("limits", "connections", CONF_UINT, connections_max, "16384",
-            "Most connections of one worker; further ones wait. The limit of open files may lower it.",
+            "The most connections of one worker; further ones wait. The limit of open files may lower it.",
             .min = 16, .max = 1 << 20),
     SETTING("limits", "connections_per_address", CONF_UINT, connections_per_address_max, "512",
-            "Most connections of one address (an IPv6 /64) on one worker; 0: no limit. Loopback is exempt.",
+            "The most connections of one address (an IPv6 /64) to one worker; loopback has no limit. 0: no "
+            "limit.",
             .max = 1 << 20),
 };
 const size_t http_row_count = ARRAY_LEN(http_rows);

@@ -4,27 +4,27 @@
 
 const struct conf_row keys_rows[] = {
     {"keys", "url", CONF_STRING, FIELD(url), .def = "", .flags = CONF_SECRET,
-     .help = "Redis servers with keys ready for use (keys.source = pool), separated by commas: "
-             "redis://HOST:PORT/DB or redis+sentinel://HOST:PORT,HOST:PORT/NAME."},
+     .help = "The Redis servers that hold keys ready for use (keys.source = pool): redis://HOST:PORT/DB or "
+             "redis+sentinel://HOST:PORT,HOST:PORT/NAME, separated by commas."},
     {"keys", "stock_url", CONF_STRING, FIELD(db_url), .def = "", .flags = CONF_SECRET,
-     .help = "PostgreSQL databases in which curt keygen stores keys and from which curt keysync takes them, "
-             "separated by commas: postgres://USER@HOST:PORT/NAME."},
+     .help = "The PostgreSQL databases in which curt keygen stores keys for curt keysync: "
+             "postgres://USER@HOST:PORT/NAME, separated by commas."},
     {"keys", "low", CONF_UINT, FIELD(low), .def = "1000", .min = 1, .max = 100000000,
      .help = "curt keysync refills a Redis server that has fewer keys than this."},
     {"keys", "high", CONF_UINT, FIELD(high), .def = "5000", .min = 1, .max = 100000000,
-     .help = "Number of keys in a refilled Redis server."},
+     .help = "How many keys a Redis server has after a refill."},
     {"keys", "stock_low", CONF_UINT, FIELD(db_low), .def = "10000", .min = 1, .max = 10000000000,
      .help = "curt keygen refills a database that has fewer keys than this."},
     {"keys", "stock_high", CONF_UINT, FIELD(db_high), .def = "50000", .min = 1, .max = 10000000000,
-     .help = "Number of keys in a refilled database."},
+     .help = "How many keys a database has after a refill."},
     {"keys", "batch", CONF_UINT, FIELD(batch), .def = "64", .min = 1, .max = 1000,
      .help = "Number of keys a server takes from Redis at once."},
     {"keys", "sync_shards", CONF_UINT, FIELD(sync_shards), .def = "2", .min = 1, .max = 64,
-     .help = "Most Redis servers that one curt keysync fills."},
+     .help = "How many Redis servers one curt keysync refills at most."},
     {"keys", "gen_stocks", CONF_UINT, FIELD(gen_stocks), .def = "1", .min = 1, .max = 64,
-     .help = "Most databases that one curt keygen fills."},
+     .help = "How many databases one curt keygen refills at most."},
     {"keys", "lease_time", CONF_DURATION, FIELD(lease_ms), .def = "10s", .min = 500, .max = 600000,
-     .help = "How long after a curt keygen or curt keysync was killed another takes over."},
+     .help = "How long after a curt keygen or curt keysync was killed another one takes over its work."},
 };
 const size_t keys_row_count = ARRAY_LEN(keys_rows);
 

@@ -21,36 +21,31 @@ static const char *const source_names[] = {"cipher", "pool", "claim", NULL};
 
 const struct conf_row links_rows[] = {
     SETTING("keys", "alphabet", CONF_ENUM, alphabet, "base62",
-            "Characters of generated keys. Fixed when the data folder is created; base36 is read without "
-            "regard to "
-            "case.",
+            "The characters of generated keys; base36 ignores case. Fixed when the data folder is created.",
             .choices = key_format_alphabets),
     SETTING("keys", "length", CONF_UINT, key_length, "0",
-            "Length of generated keys, 4 to 10; 0 is 7 for base62 and 8 for the others. Fixed when the data "
-            "folder "
-            "is created.",
+            "The length of generated keys, 4 to 10. 0: 7 for base62, 8 for the others. Fixed when the data "
+            "folder is created.",
             .max = KEY_LENGTH_MAX),
     SETTING("keys", "quarantine", CONF_DURATION, quarantine_ms, "90d",
-            "How long the alias of an expired link is reserved for its owner. "
-            "Generated keys are never reused, except with keys.source = claim, after the same time.",
+            "How long the alias of an expired link is reserved before it may be used again. With keys.source "
+            "= claim it also applies to generated keys, which are otherwise never used again.",
             .max = 100ULL * 365 * 24 * 3600 * 1000),
     SETTING("keys", "source", CONF_ENUM, source, "cipher",
-            "Where the keys of new links come from. cipher: made from the store's counter. pool: taken "
-            "from Redis (keys.url), which curt keygen and curt keysync fill. claim: keys of expired links "
-            "whose quarantine has ended (PostgreSQL stores only), "
-            "or new ones if there are none.",
+            "Where the keys of new links come from. cipher: from the store's counter, encrypted. pool: from "
+            "Redis (keys.url), which curt keygen and curt keysync fill. claim: from expired links whose "
+            "quarantine has ended, and from the counter when there are none; needs PostgreSQL.",
             .choices = source_names),
     SETTING("cache", "memory", CONF_BYTES, cache_bytes, "256m",
-            "Most memory for cached links. It is allocated as links are used.", .min = 1 << 20,
+            "The most memory for cached links, allocated only as links are used.", .min = 1 << 20,
             .max = 1ULL << 40),
     SETTING("cache", "negative_time", CONF_DURATION, negative_ms, "10s",
             "How long the cache remembers that a key has no link.", .max = 3600000),
-    SETTING(
-        "cache", "life", CONF_DURATION, life_ms, "10s",
-        "If other servers share the store: after how long a cached link is read again, in the "
-        "background, in case a change was missed; 0: never. While the store does not answer, cached links "
-        "are still served.",
-        .max = 24ULL * 3600 * 1000),
+    SETTING("cache", "life", CONF_DURATION, life_ms, "10s",
+            "How long a cached link is served from a shared store before it is read again in the background, "
+            "in case a change was missed. 0ms: never read again. While the store does not answer, cached "
+            "links are still served.",
+            .max = 24ULL * 3600 * 1000),
     SETTING("cache", "shared_life", CONF_DURATION, shared_life_ms, "10m",
             "How long links stay in the shared cache (cache.url).", .min = 1000,
             .max = 7ULL * 24 * 3600 * 1000),

@@ -64,11 +64,13 @@ static struct {
 
 const struct conf_row log_rows[] = {
     {"log", "level", CONF_ENUM, offsetof(struct log_settings, level), .def = "info",
-     .choices = log_level_names, .flags = CONF_RELOADABLE, .help = "The lowest level that is written."},
+     .choices = log_level_names, .flags = CONF_RELOADABLE, .help = "The least severe lines that are logged."},
     {"log", "format", CONF_ENUM, offsetof(struct log_settings, format), .def = "text",
-     .choices = log_format_names, .help = "text, or json: one object a line."},
+     .choices = log_format_names,
+     .help = "The form of log lines. text: for people. json: one JSON object a line."},
     {"log", "file", CONF_STRING, offsetof(struct log_settings, file), .def = "",
-     .help = "The log file; empty: standard error. SIGHUP reopens it after rotation."},
+     .help = "The file that log lines are written to. Empty: standard error. SIGHUP reopens it after a "
+             "rotation."},
 };
 const size_t log_row_count = ARRAY_LEN(log_rows);
 

@@ -21,19 +21,18 @@
 enum { CLAIM_ID_BLOCK = 256, REPLICAS_MAX = 64, COUNTED_LINKS_MAX = 1000000 };
 enum { INSTALLATION_BYTES = 6, INSTALLATION_TEXT_BYTES = 2 * INSTALLATION_BYTES + 1 };
 
-/* Whose sentence does not say which setting it is about gets that put before it. */
+/* Puts the setting before a message that does not name it. */
 static int about(const char *setting, int r, struct err *e)
 {
 	if (r == 0 || !e || strstr(e->text, setting))
 		return r;
-	const struct err said = *e;
-	return err_set(e, r, "%s: %s", setting, said.text);
+	const struct err before = *e;
+	return err_set(e, r, "%s: %s", setting, before.text);
 }
 
-/* What is known of a store that is to be opened. */
 struct store_place {
 	const char *url;
-	const char *rest; /* behind the scheme */
+	const char *rest; /* after the scheme */
 	const char *replicas;
 	const struct folder *folder; /* NULL: there is none */
 };
@@ -41,9 +40,10 @@ struct store_place {
 static int open_sqlite(const struct store_place *p, struct store **ret, struct err *e)
 {
 	if (!p->rest[0] && !p->folder)
-		return err_set(e, ERR_INVALID,
-		               "store.url = sqlite: lies in a server's data folder, where nobody else may "
-		               "work; name a store that is shared, such as postgres://HOST/DATABASE");
+		return err_set(
+		    e, ERR_INVALID,
+		    "store.url = sqlite: is in the data folder of one server; set a shared store, such "
+		    "as postgres://HOST/DATABASE");
 	char *path CLEANUP(freep) = p->rest[0] ? strdup(p->rest) : folder_path(p->folder, "links.db");
 	return store_sqlite_open(path, ret, e);
 }
@@ -52,7 +52,8 @@ static int open_fault(const struct store_place *p, struct store **ret, struct er
 {
 	const char *inner_url = strchr(p->rest, ';');
 	if (!inner_url)
-		return err_set(e, ERR_INVALID, "store.url = fault: is written fault:OP=ERROR[@N],...;URL");
+		return err_set(e, ERR_INVALID,
+		               "store.url = fault: is incomplete; write fault:OP=ERROR[@N],...;URL");
 	char *spec CLEANUP(freep) = strndup(p->rest, (size_t)(inner_url - p->rest));
 	struct store *inner = NULL;
 	int r = backend_open_store_with(inner_url + 1, p->replicas, p->folder, &inner, e);
@@ -83,9 +84,11 @@ int backend_open_shards(const char *urls, const char *replicas, bool is_admin, s
 	struct store_shards_config config = {
 	    .urls = url_list, .replicas = replica_list, .is_admin = is_admin};
 	if (!urls_cut(urls, url_list, SHARDS_MAX, &config.count))
-		return err_set(e, ERR_INVALID, "store.url names more than %d databases", SHARDS_MAX);
+		return err_set(e, ERR_INVALID, "store.url names more than %d databases; remove some",
+		               SHARDS_MAX);
 	if (!urls_cut(replicas, replica_list, REPLICAS_MAX, &config.replica_count))
-		return err_set(e, ERR_INVALID, "store.replicas names more than %d databases", REPLICAS_MAX);
+		return err_set(e, ERR_INVALID, "store.replicas names more than %d databases; remove some",
+		               REPLICAS_MAX);
 	return store_shards_open(&config, ret, e);
 }
 
@@ -101,7 +104,7 @@ static const struct {
     {"sqlite:", open_sqlite},
     {"postgres://", open_postgres},
     {"postgresql://", open_postgres},
-    {"fault:", open_fault}, /* to see what the server does when its store fails */
+    {"fault:", open_fault}, /* for tests of failures */
 };
 
 static int open_one(const char *url, const char *replicas, const struct folder *f, struct store **ret,
@@ -141,10 +144,9 @@ static int open_sink_sqlite(const char *rest, const struct folder *f, const stru
                             struct sink **ret, struct err *e)
 {
 	if (!f)
-		return err_set(
-		    e, ERR_INVALID,
-		    "sink.url = sqlite: is written by one process, its server; name a sink that is "
-		    "shared, such as clickhouse://HOST:8123 or postgres://HOST/DATABASE");
+		return err_set(e, ERR_INVALID,
+		               "sink.url = sqlite: belongs to one server; set a shared sink, such as "
+		               "clickhouse://HOST:8123 or postgres://HOST/DATABASE");
 	char *path CLEANUP(freep) = rest[0] ? strdup(rest) : folder_path(f, "stats.db");
 	return path ? sink_sqlite_open(path, s, ret, e) : err_set(e, ERR_NOMEM, "out of memory");
 }
@@ -198,7 +200,7 @@ int backend_open_leases(const char *url, struct leases **ret, struct err *e)
 	               "redis+sentinel://HOST:PORT/NAME, zookeeper://HOST:PORT/PATH or file:/FOLDER");
 }
 
-/* What its servers share lies under the store's own name: another store's servers may use the same Redis. */
+/* The store's name, which is part of all keys in Redis: servers of other stores may use the same Redis. */
 static int installation_name(const char *setting, const char *urls, struct store *store,
                              char ret[INSTALLATION_TEXT_BYTES], struct err *e)
 {
@@ -267,8 +269,8 @@ static int open_pool(const struct settings *s, struct key_source **ret, struct e
 	if (!s->keys.url[0])
 		return err_set(
 		    e, ERR_INVALID,
-		    "keys.source = pool needs the Redis servers that hold the keys; set keys.url, or "
-		    "write keys.source = cipher");
+		    "keys.url is not set, and keys.source = pool needs the Redis servers that hold the "
+		    "keys; set keys.url, or keys.source = cipher");
 	return about("keys.url", key_pool_open(s->keys.url, s->keys.batch, ret, e), e);
 }
 
@@ -295,4 +297,19 @@ int backend_open_source(const struct settings *s, struct store *store, struct ke
 	case SOURCE_CLAIM: return backend_open_claim(s, store, CLAIM_ID_BLOCK, ret, e);
 	}
 	return 0;
+}
+
+void backend_list(struct buf *out)
+{
+	buf_str(out, STR("store.url "));
+	for (size_t i = 0; i < ARRAY_LEN(stores); i++)
+		buf_printf(out, " %s", stores[i].scheme);
+	buf_printf(out, "\nsink.url   %s", sqlite_scheme);
+	for (size_t i = 0; i < ARRAY_LEN(shared_sinks); i++)
+		buf_printf(out, " %s", shared_sinks[i].scheme);
+	buf_str(out, STR("\nlease.url "));
+	for (size_t i = 0; i < ARRAY_LEN(lease_services); i++)
+		buf_printf(out, " %s", lease_services[i].scheme);
+	buf_str(out, STR("\nqueue.url  kafka://\n"
+	                 "cache.url, keys.url, limits.url, seen.url  redis:// redis+sentinel://\n"));
 }

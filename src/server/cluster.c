@@ -2,7 +2,7 @@
 
 #include "server/backends.h"
 
-/* On the cache's thread. What has not been made yet has cached nothing. */
+/* These run on the cache's thread. Links and accounts that do not exist yet have cached nothing. */
 
 static void changed(void *ctx, struct str key)
 {
@@ -68,14 +68,14 @@ int cluster_join(struct cluster *c, struct links *links, struct accounts *accoun
 	if (r < 0 || !watches)
 		return r;
 	atomic_store_explicit(&c->accounts, accounts, memory_order_release);
-	accounts_watch_wake(accounts); /* changes since the accounts were read may have been missed */
+	accounts_watch_wake(accounts); /* an announcement since the accounts were read was missed */
 	return 0;
 }
 
 void cluster_leave(struct cluster *c)
 {
 	if (c->rcache)
-		c->rcache->ops->free(c->rcache); /* and its thread: nobody is told anything any more */
+		c->rcache->ops->free(c->rcache); /* and its thread */
 	quota_sync_stop(c->quota_sync);
 }
 

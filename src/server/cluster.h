@@ -1,6 +1,6 @@
 /*
- * What a server has in common with others: the shared cache and what they tell each other through it, the
- * source of keys, the limits, the leases. What the settings do not name is not there, and costs nothing.
+ * What a server shares with others: the cache and the announcements through it, the source of keys, the
+ * limits, the leases. A part that the settings do not name is NULL.
  */
 #pragma once
 
@@ -17,25 +17,23 @@ struct cluster {
 	struct limiter *limiter;
 	struct quota_sync *quota_sync;
 	struct leases *leases;
-	/* For what is told on the cache's own thread; NULL: there is nobody to be told yet. */
+	/* For announcements, on the cache's thread; NULL until cluster_join. */
 	_Atomic(struct links *) links;
 	_Atomic(struct accounts *) accounts;
 	_Atomic uint64_t *owner_changes; /* the api's */
 };
 
-/*
- * Opens what the settings name, for a server on `store`. A server for this process's own use shares the cache
- * and the source of keys, but settles no limits and takes no leases.
- */
+/* Opens what the settings name, for a server on `store`. A private server (server.h) shares the cache and the
+ * source of keys, but no limits and no leases. */
 int cluster_open(struct cluster *c, const struct settings *settings, struct store *store, bool is_private,
                  _Atomic uint64_t *owner_changes, struct err *e);
 
-/* From now on it hears what others tell, and they what it does. */
+/* From now on the server receives and sends announcements. */
 int cluster_join(struct cluster *c, struct links *links, struct accounts *accounts, struct store *store,
                  bool is_private, struct err *e);
 
-/* Ends the threads; links and accounts may go afterwards. */
+/* Ends the threads; afterwards links and accounts may be freed. */
 void cluster_leave(struct cluster *c);
 
-/* After the links and the budgets have gone. */
+/* Call it after the links and the budgets were freed. */
 void cluster_close(struct cluster *c);

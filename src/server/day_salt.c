@@ -9,7 +9,7 @@
 
 enum { DAY_MS = 24 * 3600 * 1000, NAME_BYTES = sizeof(PREFIX) + RFC3339_BYTES };
 
-/* By bytes in the order of days. */
+/* Names sort in the order of days. */
 static struct str name_of(int64_t day, char out[NAME_BYTES])
 {
 	size_t prefix = sizeof(PREFIX) - 1;
@@ -42,8 +42,6 @@ void day_salt_keep(struct salts *salts, struct store *store, int64_t now_ms)
 	if (r == 0)
 		r = fetch(salts, store, today + 1);
 	if (r < 0)
-		log_warn("cmd",
-		         "the day's salt cannot be had from the link store (%s); without it this server "
-		         "counts visitors apart from others",
+		log_warn("server", "cannot read the day's salt, visitors may count once per server error=%s",
 		         err_name(r));
 }

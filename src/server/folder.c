@@ -43,13 +43,12 @@ static int marker_check(const char *path, struct str text, struct err *e)
 	if (format > FORMAT)
 		return err_set(e, ERR_INVALID,
 		               "the data folder %s was made by a newer version of curt (format %llu, this "
-		               "version knows %d); "
-		               "use that version",
+		               "version reads %d); use that version",
 		               path, (unsigned long long)format, FORMAT);
 	return 0;
 }
 
-/* Of format 1 or older: 0. ERR_NOT_FOUND when there is no marker. */
+/* 0: this version can read the folder. ERR_NOT_FOUND: there is no marker. */
 static int marker_read(const char *path, struct err *e)
 {
 	char *marker CLEANUP(freep) = join(path, marker_name);
@@ -66,7 +65,7 @@ static int marker_write(const char *path, struct err *e)
 	return file_write_atomic(marker, str_of(line), 0600, e);
 }
 
-/* Nothing there, or only what a first start that died has left: its lock, and a marker not yet in place. */
+/* Missing, empty, or with the files of a first start that died: the lock and an unfinished marker. */
 static bool is_unused(const char *path)
 {
 	DIR *dir = opendir(path);
@@ -133,7 +132,7 @@ int folder_open(struct folder *f, const char *path, bool create, struct err *e)
 	}
 	*f = (struct folder){.path = strdup(path), .lock_fd = fd};
 	ASSERT(f->path);
-	folder_unpublish(f); /* what a killed server has left leads nowhere */
+	folder_unpublish(f); /* of a killed server */
 	return 0;
 }
 

@@ -1,7 +1,11 @@
 /*
- * The data folder. It holds `curt.folder` (a line that says so, with the format's number), `curt.lock`
- * (locked by the process that works in it), `server.json` (how to reach that process, readable by the
- * folder's owner only), and the backends' files.
+ * The data folder. It holds:
+ *
+ *   curt.folder   the marker: one line with the number of the format
+ *   curt.lock     locked by the process that uses the folder
+ *   server.json   the address of that process, readable by the folder's owner only
+ *
+ * and the files of the backends.
  */
 #pragma once
 
@@ -13,21 +17,20 @@ struct folder {
 	int lock_fd;
 };
 
-/* What a running server tells the command line of the same user. */
+/* How the command line of the same user reaches a running server. */
 struct folder_server {
 	char url[256];
 	char token[64];
 };
 
 /*
- * Takes the folder for this process alone; makes it when it is missing or empty and `create` is set.
- * ERR_INVALID with a sentence when it is not ours or from a newer version, ERR_NOT_FOUND when it is not
- * there, ERR_BUSY when another process works in it.
+ * Locks the folder; creates it when it is missing or empty and `create` is set. ERR_INVALID: it belongs to
+ * something else, or to a newer version. ERR_NOT_FOUND: it is missing. ERR_BUSY: another process has locked it.
  */
 int folder_open(struct folder *f, const char *path, bool create, struct err *e);
 void folder_close(struct folder *f);
 
-/* Does a process work in the folder at `path`? Changes nothing. */
+/* Has a process locked the folder? Changes nothing. */
 bool folder_is_busy(const char *path);
 
 /* A path inside; the caller frees it. */
@@ -36,5 +39,5 @@ char *folder_path(const struct folder *f, const char *name);
 int folder_publish(const struct folder *f, const struct folder_server *server, struct err *e);
 void folder_unpublish(const struct folder *f);
 
-/* Of the process that holds the folder at `path`; ERR_NOT_FOUND when it has published nothing. */
+/* Reads what the process that locked the folder has published; ERR_NOT_FOUND: nothing. */
 int folder_find_server(const char *path, struct folder_server *ret, struct err *e);

@@ -23,16 +23,15 @@ enum {
 
 const struct conf_row housekeeper_rows[] = {
     SETTING("sweep", "interval", CONF_DURATION, sweep_ms, "10m",
-            "How often links whose time is over are looked for and removed; 0 never. One that is asked for "
-            "is removed at once in any case.",
+            "How often expired links are removed. 0ms: never. A request for an expired link removes it at "
+            "once in any case.",
             .max = 24ULL * 3600 * 1000),
     SETTING("store", "feed_time", CONF_DURATION, feed_ms, "7d",
-            "How long the change feed is kept. Servers that were cut off from the store for longer read "
+            "How long the change feed is kept. A server that was cut off from the store for longer reads "
             "everything again.",
             .min = 3600ULL * 1000, .max = 3650ULL * 24 * 3600 * 1000),
     SETTING("accounts", "key_retention", CONF_DURATION, key_retention_ms, "30d",
-            "How long API keys stay in lists after they were revoked or have expired; then they are "
-            "removed.",
+            "How long a revoked or expired API key stays in lists before it is removed.",
             .max = 3660ULL * 24 * 3600 * 1000),
 };
 const size_t housekeeper_row_count = ARRAY_LEN(housekeeper_rows);
@@ -40,12 +39,12 @@ const size_t housekeeper_row_count = ARRAY_LEN(housekeeper_rows);
 struct housekeeper {
 	struct api *api;
 	struct housekeeper_settings settings;
-	struct salts *salts; /* NULL: nobody shares them */
+	struct salts *salts; /* NULL: not shared */
 	struct task uses, sweeper;
-	struct lease *lease; /* the sweeper's own; NULL: it has none */
+	struct lease *lease; /* of the sweep that runs; NULL: none */
 };
 
-/* True: the sweep shall end; it also ends with its lease. */
+/* True: the sweep must end; a lost lease ends it too. */
 static bool sweep_wait(void *ctx, uint64_t ms)
 {
 	struct housekeeper *h = ctx;
@@ -63,15 +62,12 @@ static void sweep(struct housekeeper *h)
 	};
 	int r = sweep_run(&run);
 	if (r < 0)
-		log_warn("cmd", "links whose time is over could not be removed (%s); tried again later",
-		         err_name(r));
+		log_warn("server", "sweep failed, it is retried later error=%s", err_name(r));
 	if (run.removed > 0)
-		log_info("cmd", "%llu links whose time was over were removed",
-		         (unsigned long long)run.removed);
+		log_info("server", "expired links removed count=%llu", (unsigned long long)run.removed);
 }
 
-/* Several sweepers do no harm, they only do the same work; so a lease in doubt ends a sweep, and guards
- * nothing. */
+/* The lease only saves work: two sweeps at the same time do no harm. */
 static void sweep_leased(struct housekeeper *h)
 {
 	struct leases *leases = h->api->leases;
@@ -79,7 +75,7 @@ static void sweep_leased(struct housekeeper *h)
 	if (r == ERR_BUSY)
 		return; /* another server has it */
 	if (r < 0) {
-		log_warn("cmd", "lease.url does not answer: links whose time is over are removed later");
+		log_warn("server", "lease.url does not answer, sweep skipped error=%s", err_name(r));
 		return;
 	}
 	sweep(h);
@@ -97,7 +93,7 @@ static int64_t sweeper_run(struct task *t)
 	return (int64_t)h->settings.sweep_ms;
 }
 
-/* A use that cannot be written now is forgotten: the next one will be. */
+/* A use that cannot be written is dropped; a later one replaces it. */
 static void uses_flush(struct housekeeper *h)
 {
 	struct registry_write writes[USES_MAX];
@@ -107,13 +103,13 @@ static void uses_flush(struct housekeeper *h)
 		n = accounts_take_key_uses(h->api->accounts, &at, writes, USES_MAX);
 		int r = n > 0 ? registry_apply(h->api->store->registry, writes, n) : 0;
 		if (r < 0) {
-			log_warn("cmd", "the last uses of API keys could not be written (%s)", err_name(r));
+			log_warn("server", "cannot write the last uses of API keys error=%s", err_name(r));
 			return;
 		}
 	} while (n == USES_MAX);
 }
 
-/* In small portions, and as long a rest after each as it took. */
+/* In small steps, each followed by a pause as long as the step: the store serves others too. */
 static void feeds_prune(struct housekeeper *h)
 {
 	int64_t until_ms = clock_real_ms() - (int64_t)h->settings.feed_ms, took_ms;
@@ -127,10 +123,10 @@ static void feeds_prune(struct housekeeper *h)
 		took_ms = clock_mono_ms() - start_ms;
 	} while (r == 0 && gone + accounts > 0 && !task_sleep(&h->uses, (uint64_t)took_ms + 1));
 	if (r < 0)
-		log_warn("cmd", "the change feed could not be pruned (%s)", err_name(r));
+		log_warn("server", "cannot prune the change feed error=%s", err_name(r));
 }
 
-/* In small portions: the store's writer has others to serve. */
+/* In small steps: the store's writer serves others too. */
 static void keys_purge(struct housekeeper *h)
 {
 	int64_t now_ms = clock_real_ms();
@@ -141,8 +137,7 @@ static void keys_purge(struct housekeeper *h)
 		    .purge = {now_ms - (int64_t)h->settings.key_retention_ms, PURGE_MAX}};
 		int r = registry_apply(h->api->store->registry, &w, 1);
 		if (r < 0)
-			log_warn("cmd", "dead API keys could not be removed (%s); tried again later",
-			         err_name(r));
+			log_warn("server", "cannot remove old API keys, retried later error=%s", err_name(r));
 		if (r < 0 || task_sleep(&h->uses, PURGE_REST_MS))
 			return;
 	}
@@ -189,7 +184,7 @@ void housekeeper_stop(struct housekeeper *h)
 {
 	if (!h)
 		return;
-	task_ask_stop(&h->sweeper); /* both at the same time */
+	task_ask_stop(&h->sweeper); /* so that both end at the same time */
 	task_stop(&h->uses);
 	task_stop(&h->sweeper);
 	if (task_was_started(&h->uses))

@@ -1,7 +1,7 @@
 /*
- * Chores of a running server that nobody waits for: telling the store when API keys were last used, removing
- * those that are dead for long, having the next day's salt from it and pruning its change feed; and removing
- * links that are over. A task for each: the second runs only in idle time (link/sweep.h).
+ * Background work of a running server, in two tasks. One writes the last uses of API keys, removes old API
+ * keys, prunes the change feed and fetches the next day's salt. The other removes expired links, only when the
+ * machine is idle (link/sweep.h).
  */
 #pragma once
 
@@ -18,7 +18,7 @@ struct housekeeper_settings {
 extern const struct conf_row housekeeper_rows[];
 extern const size_t housekeeper_row_count;
 
-/* `salts` are shared with other servers; NULL: they are not. They outlive it. */
+/* `salts` (NULL: not shared with other servers) outlive it. */
 int housekeeper_start(struct api *api, const struct housekeeper_settings *settings, struct salts *salts,
                       struct housekeeper **ret, struct err *e);
-void housekeeper_stop(struct housekeeper *h); /* finishes the step under way; NULL is fine */
+void housekeeper_stop(struct housekeeper *h); /* finishes the current step; NULL is fine */

@@ -49,10 +49,11 @@ static int base_url_take(struct identity *id, struct str text, struct err *e)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	size_t authority_at = (size_t)(strstr(url.ptr, "://") - url.ptr) + 3;
 	if (strchr(url.ptr + authority_at, '/') != url.ptr + url.len - 1)
-		return err_set(e, ERR_INVALID,
-		               "serve.base_url = %.*s must end behind the host and port: keys stand right "
-		               "behind its slash",
-		               STR_ARG(text));
+		return err_set(
+		    e, ERR_INVALID,
+		    "serve.base_url = %.*s must end after the host and port, since keys follow its "
+		    "slash; remove the path",
+		    STR_ARG(text));
 	id->base_url = str_n(url.ptr, url.len - 1);
 	id->domain = str_n(url.ptr + authority_at, url.len - 1 - authority_at);
 	return 0;

@@ -1,6 +1,4 @@
-/*
- * Who this server is to the outside: what short links begin with, and the addresses that lead back to it.
- */
+/* The public address of this server: what short links begin with, and all addresses that lead back to it. */
 #pragma once
 
 #include "base/arena.h"
@@ -17,7 +15,7 @@ struct identity {
 	struct str hosts[IDENTITY_HOSTS_MAX];
 };
 
-/* `setting` is serve.base_url, which may be empty; `addr` what is listened on, with its port. ERR_INVALID
- * with a sentence when the setting is not fit to begin links. */
+/* `setting` is serve.base_url, which may be empty; `addr` is the listening address, with its port.
+ * ERR_INVALID: links cannot begin with the setting. */
 int identity_init(struct identity *id, const char *setting, const struct net_addr *addr, struct err *e);
 void identity_release(struct identity *id);

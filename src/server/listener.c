@@ -36,7 +36,7 @@ static void abort_one(struct stream *s, void *ctx)
 	stream_abort(s);
 }
 
-/* A promise to a peer that has gone keeps its connection until the pool has answered, so this looks again. */
+/* A connection whose peer has left stays until the pool has answered, so the timer looks again. */
 static void drain_look(struct timer *t)
 {
 	struct listener *l = container_of(t, struct listener, drain_timer);

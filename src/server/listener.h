@@ -6,13 +6,13 @@
 
 struct listener;
 
-/* `metrics` are the thread's own. */
+/* `metrics` belong to the thread. */
 int listener_new(const char *name, const struct http_settings *http, int listen_fd, struct metrics *metrics,
                  struct listener **ret, struct err *e);
 struct loop *listener_loop(struct listener *l);
 int listener_start(struct listener *l, const struct http_handler *handler, struct err *e);
 
-/* Stops accepting, finishes what is under way (for at most `drain_ms`), and ends the thread. */
+/* Stops accepting, finishes open requests for at most `drain_ms`, and ends the thread. */
 void listener_drain(struct listener *l, uint64_t drain_ms);
 void listener_join(struct listener *l);
-void listener_free(struct listener *l); /* nobody owes an answer any more; NULL is fine */
+void listener_free(struct listener *l); /* when no answer is pending; NULL is fine */

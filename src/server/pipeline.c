@@ -12,10 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Totals of a sink that several fill are of all of them together, whoever tells the store. */
+/* A shared sink has one total for all workers, under this node in the store. */
 enum { SHARED_SINK_NODE = 1 };
 
-enum { END_MS = 4000 }; /* how long the sink may take for what is under way at the end */
+enum { END_MS = 4000 }; /* how long a stop waits for the sink */
 
 static bool has_kafka(const struct pipeline *p)
 {
@@ -28,9 +28,7 @@ static bool sink_is_ours(const struct pipeline *p)
 	return backend_sink_is_file(p->settings->serve.sink_url);
 }
 
-/* Opening */
-
-/* Who keeps how far the log was read. */
+/* Where the position in the log is stored. */
 static enum checkpoint_owner owner_of(const struct pipeline *p)
 {
 	if (has_kafka(p))
@@ -52,7 +50,7 @@ static int checkpoint_open(struct pipeline *p, struct err *e)
 	return 0;
 }
 
-/* Sinks that can tell duplicates themselves need no filter. */
+/* Sinks that find duplicates themselves need no filter. */
 static int seen_open(struct pipeline *p, struct err *e)
 {
 	if (!p->sink->ops->find_duplicates || !p->settings->serve.seen_url[0])
@@ -74,8 +72,8 @@ static int sink_open(void *ctx, struct sink **ret, struct err *e)
 	return backend_open_sink(p->settings->serve.sink_url, p->folder, &p->settings->sink, ret, e);
 }
 
-/* Who only asks the sink need not wait for it: links are redirected, and events go to the queue, without. */
-static bool only_asks(const struct pipeline *p)
+/* Such a process only queries the sink. It starts without it: redirects and the queue do not need the sink. */
+static bool only_queries(const struct pipeline *p)
 {
 	return !sink_is_ours(p) && p->folder && (has_kafka(p) || p->settings->serve.role == ROLE_STATS);
 }
@@ -83,9 +81,9 @@ static bool only_asks(const struct pipeline *p)
 static int sink_open_or_lazy(struct pipeline *p, struct err *e)
 {
 	int r = sink_open(p, &p->sink, e);
-	if (r != ERR_UNAVAILABLE || !only_asks(p))
+	if (r != ERR_UNAVAILABLE || !only_queries(p))
 		return r;
-	log_warn("cmd", "%s; there are no statistics until it is there", e->text);
+	log_warn("server", "sink not available, statistics are not served until it is: %s", e->text);
 	p->sink_is_lazy = true;
 	return sink_lazy_new(&(struct sink_lazy_config){.open = sink_open, .ctx = p}, &p->sink, e);
 }
@@ -104,7 +102,7 @@ int pipeline_open(struct pipeline *p, const struct settings *s, struct store *st
 	return r;
 }
 
-/* Asked before the log is opened, when its node is known; and then again. */
+/* Called while the log opens, when its node is known, and once more by open_local. */
 int pipeline_resume(void *ctx, uint64_t node, struct arena *arena, struct position **ret, size_t *ret_count)
 {
 	struct pipeline *p = ctx;
@@ -118,7 +116,7 @@ int pipeline_resume(void *ctx, uint64_t node, struct arena *arena, struct positi
 	};
 	int r = p->has_handover ? 0 : checkpoint_handover(&config, node, &p->arena, &p->checkpoint, &e);
 	if (r < 0) {
-		log_error("cmd", "%s", e.text);
+		log_error("server", "%s", e.text);
 		return r;
 	}
 	p->has_handover = true;
@@ -135,8 +133,6 @@ int pipeline_counts(struct pipeline *p, uint64_t node, struct event_counts *ret,
 		*ret = event_counts_max(p->checkpoint.counts, reconciliation);
 	return r;
 }
-
-/* Queues */
 
 static int log_sync(void *ctx)
 {
@@ -190,9 +186,7 @@ static int open_remote(struct pipeline *p, struct err *e)
 	return queue_kafka_new(&config, &p->remote, e);
 }
 
-/* Threads */
-
-/* What makes impressions equal must not change, or replays would count twice: the store keeps the secret. */
+/* The store keeps the secret: with another one, a replayed impression would count twice. */
 static int start_stats(struct pipeline *p, struct queue *queue, const struct pipeline_outlet *outlet,
                        struct err *e)
 {
@@ -203,7 +197,7 @@ static int start_stats(struct pipeline *p, struct queue *queue, const struct pip
 	randombytes_buf(secret, sizeof(secret));
 	r = registry_constant(p->store->registry, STR("dedup-secret"), secret, sizeof(secret));
 	if (r < 0)
-		return err_set(e, r, "cannot read the secret for telling duplicates from the store (%s)",
+		return err_set(e, r, "cannot read the secret of duplicate detection from the store (%s)",
 		               err_name(r));
 	const struct stats_worker_config config = {
 	    .settings = &p->settings->stats,
@@ -254,7 +248,7 @@ int pipeline_start_server(struct pipeline *p, struct event_log *log, const struc
 	if (r < 0 || !sink_is_ours(p))
 		return r;
 	struct pipeline_outlet quiet = *outlet;
-	quiet.publish = NULL; /* the forwarder has told it */
+	quiet.publish = NULL; /* the forwarder publishes */
 	return pipeline_start_worker(p, &quiet, e);
 }
 
@@ -279,7 +273,7 @@ void pipeline_let_go(struct pipeline *p)
 		p->sink->ops->cancel(p->sink);
 }
 
-/* What a sink that hangs was given is counted after the next start: nobody waits for it here. */
+/* A sink that hangs is not waited for: the next start reads the events again. */
 static void threads_end(struct pipeline *p)
 {
 	if (p->forwarder)
@@ -289,7 +283,8 @@ static void threads_end(struct pipeline *p)
 	queue_consumer_ask_stop(stats_worker_consumer(p->stats));
 	if (queue_consumer_wait_stop(stats_worker_consumer(p->stats), END_MS))
 		return;
-	log_warn("cmd", "the sink does not answer; what it has not taken is counted after the next start");
+	log_warn("server",
+	         "sink does not answer at the stop, its last events are counted after the next start");
 	if (p->sink->ops->cancel)
 		p->sink->ops->cancel(p->sink);
 }

@@ -1,11 +1,11 @@
 /*
- * The way of events in this process, as the settings say.
+ * The event pipeline of a process, as the settings say.
  *
- * - A server on its own log: log -> stats worker -> sink.
- * - A server with a Kafka: log -> forwarder -> Kafka. When nobody else can write to the sink, since it is a
- *   file of this machine, also Kafka -> stats worker -> sink.
- * - curt worker: Kafka -> stats worker -> sink.
- * - A server that only answers: the sink alone.
+ *   server                        log -> stats worker -> sink
+ *   server with Kafka             log -> forwarder -> Kafka
+ *     and a sink that is a file     and Kafka -> stats worker -> sink
+ *   curt worker                   Kafka -> stats worker -> sink
+ *   server with role = stats      sink only, for queries
  */
 #pragma once
 
@@ -25,9 +25,9 @@ struct pipeline {
 	struct counters *counters;
 	struct event_log *log; /* the owner's */
 	struct arena arena;
-	bool sink_is_lazy;               /* it was away at the start */
+	bool sink_is_lazy;               /* it did not answer at the start */
 	bool has_handover;               /* then: */
-	struct checkpoint checkpoint;    /* how far the log had been read at the start, by whomever */
+	struct checkpoint checkpoint;    /* how far the previous reader had read the log */
 	char *events_path;               /* of the log */
 	char *checkpoint_path;           /* NULL: the sink keeps positions of the log */
 	char *dirty_links_path;          /* of the stats worker that reads the log; NULL: none */
@@ -38,38 +38,38 @@ struct pipeline {
 	struct stats_worker *stats;
 };
 
-/* Whose news go where; `publish` may be NULL. */
+/* Where results go; `publish` may be NULL. */
 struct pipeline_outlet {
 	const char *folder; /* for dead letters */
 	void (*publish)(void *ctx, const struct live_batch *news);
-	bool (*is_watched)(void *ctx); /* with it: does anybody want news? */
+	bool (*is_watched)(void *ctx); /* with `publish`: is a client subscribed? */
 	void *ctx;
 };
 
-/* Opens the sink and what belongs to it. `folder`: NULL for processes without one, which need a sink that is
- * elsewhere. */
+/* Opens the sink and what belongs to it. `folder` is NULL for processes without a data folder: they need a
+ * shared sink. */
 int pipeline_open(struct pipeline *p, const struct settings *s, struct store *store,
                   const struct folder *folder, struct err *e);
 
 /* An event_log_config's resume; ctx is the pipeline. */
 int pipeline_resume(void *ctx, uint64_t node, struct arena *arena, struct position **ret, size_t *ret_count);
 
-/* What was read of this node's log in all, at the start. */
+/* The totals that were read from this node's log before the start. */
 int pipeline_counts(struct pipeline *p, uint64_t node, struct event_counts *ret, struct err *e);
 
-/* From the log onwards. */
+/* Reads the log. */
 int pipeline_start_server(struct pipeline *p, struct event_log *log, const struct pipeline_outlet *outlet,
                           struct err *e);
-/* From the queue onwards. */
+/* Reads the queue. */
 int pipeline_start_worker(struct pipeline *p, const struct pipeline_outlet *outlet, struct err *e);
 
-/* What reads the log: for whoever waits for it, or asks how it is. */
+/* The reader of the log; NULL: none. */
 struct queue_consumer *pipeline_pump(struct pipeline *p);
 
-/* Questions to the sink end soon, when nobody here writes to it. */
+/* Lets queries to the sink end soon, when this process does not write to it. */
 void pipeline_let_go(struct pipeline *p);
 
-/* The threads; before the log is closed. A few seconds, also when the sink or the queue hangs: what was not
- * taken is read again after the next start. */
+/* Ends the threads; call it before the log is closed. Takes a few seconds at most, even when the sink or the
+ * queue hangs: the next start reads the rest again. */
 void pipeline_stop(struct pipeline *p);
-void pipeline_close(struct pipeline *p); /* the rest; zeroed ones too */
+void pipeline_close(struct pipeline *p); /* frees the rest; a zeroed one too */

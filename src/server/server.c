@@ -22,9 +22,9 @@ enum {
 	READ_BATCH_MAX = 64,
 	WRITE_BATCH_MAX = 512,
 	QUEUE_MAX = 16384,
-	ASK_QUEUE_MAX = 256, /* questions that wait longer than this are better asked again */
+	QUERY_QUEUE_MAX = 256, /* beyond that a client should ask again later */
 	ID_BLOCK = 4096,
-	ID_BLOCK_PRIVATE = 16, /* a short life should not waste many ids */
+	ID_BLOCK_PRIVATE = 16, /* a short-lived server should waste few ids */
 	BACKLOG = 4096,
 	ADMIN_KEY_BYTES_MIN = 8,
 	DESCRIPTORS_RESERVED = 64,           /* databases, locks, the log's next segments */
@@ -39,7 +39,7 @@ static unsigned cores_usable(void)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
 }
 
-/* As many descriptors as the system lets us have: each connection is one. */
+/* Each connection needs a descriptor. */
 static void raise_descriptor_limit(void)
 {
 	struct rlimit limit;
@@ -49,7 +49,7 @@ static void raise_descriptor_limit(void)
 	}
 }
 
-/* `addr` comes back as what is listened on. */
+/* `addr` becomes the listening address. */
 static int open_listeners(struct server *s, struct net_addr *addr, struct err *e)
 {
 	unsigned wanted = s->settings.serve.workers ? (unsigned)s->settings.serve.workers : cores_usable();
@@ -66,7 +66,7 @@ static int open_listeners(struct server *s, struct net_addr *addr, struct err *e
 	return r;
 }
 
-/* On a fresh store: the first admin key, preset by CURT_ADMIN_KEY or made now. */
+/* On a fresh store, creates the first admin key: CURT_ADMIN_KEY, or a new one. */
 static int ensure_admin_key(struct server *s, struct err *e)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
@@ -86,20 +86,22 @@ static int ensure_admin_key(struct server *s, struct err *e)
 	if (preset && preset[0]) {
 		if (strlen(preset) < ADMIN_KEY_BYTES_MIN)
 			return err_set(e, ERR_INVALID,
-			               "CURT_ADMIN_KEY is too short; give at least %d characters",
+			               "CURT_ADMIN_KEY is too short; use at least %d characters",
 			               ADMIN_KEY_BYTES_MIN);
 		api_key_digest(str_of(preset), w.key.digest);
 	} else {
-		/* Shown before it is kept: a start that dies in between makes another one the next time, and
-		 * no key is ever in force that nobody has seen. */
+		/* Shown before it is stored: a start that dies in between makes another key the next time,
+		 * and a key that nobody has seen is never valid. */
 		char text[API_KEY_TEXT_BYTES];
 		api_key_make(text, w.key.digest);
-		s->show_admin_key(text);
+		r = s->show_admin_key(text, e);
+		if (r < 0)
+			return r;
 	}
 	r = registry_apply(s->store->registry, &w, 1);
 	if (r == 0)
 		r = w.result;
-	if (r == ERR_CONFLICT) /* the same preset, by another server that starts at this moment */
+	if (r == ERR_CONFLICT) /* another server that starts now stored the same CURT_ADMIN_KEY */
 		return 0;
 	return r < 0 ? err_set(e, r, "cannot write the admin key to the store (%s)", err_name(r)) : 0;
 }
@@ -163,8 +165,7 @@ static int open_log(struct server *s, const char *path, struct err *e)
 	return event_log_open(&config, &s->event_log, e);
 }
 
-/* What earlier starts served: all that they logged, and what they say they dropped. The log is the only
- * witness. */
+/* What earlier starts served, from the log: the events in it, and the counts of dropped ones. */
 static int reconcile_carry(struct server *s, struct err *e)
 {
 	struct event_counts read;
@@ -184,23 +185,21 @@ static int reconcile_carry(struct server *s, struct err *e)
 	return 0;
 }
 
-/* Its own log stays empty. */
 static bool is_stats_role(const struct server *s)
 {
 	return s->settings.serve.role == ROLE_STATS;
 }
 
-/* Before anything is made. */
 static int check_role(const struct server *s, struct err *e)
 {
 	if (!is_stats_role(s) || !backend_sink_is_file(s->settings.serve.sink_url))
 		return 0;
 	return err_set(e, ERR_INVALID,
-	               "serve.role = stats needs a sink that others fill; set sink.url to "
+	               "serve.role = stats needs a shared sink; set sink.url to "
 	               "clickhouse://HOST:8123 or postgres://HOST/DATABASE");
 }
 
-/* Where no trace of addresses is to be kept, the salt does not leave this process. */
+/* With events.address = none, the salt stays in this process. */
 static bool shares_salts(const struct server *s)
 {
 	return s->settings.events.address != ADDRESS_NONE && !s->is_private && !is_stats_role(s);
@@ -235,7 +234,7 @@ static int open_events(struct server *s, struct err *e)
 
 static int start_events(struct server *s, struct err *e)
 {
-	if (s->is_private && s->settings.queue.url[0]) /* a command does not send what a server has logged */
+	if (s->is_private && s->settings.queue.url[0]) /* a command does not forward a server's log */
 		return 0;
 	const struct pipeline_outlet outlet = {
 	    .folder = event_log_path(s->event_log),
@@ -303,12 +302,12 @@ static int start_pools(struct server *s, struct err *e)
 	} pools[] = {
 	    {&api->readers, {"reader", readers, READ_BATCH_MAX, QUEUE_MAX, &api_reader_ops, api}},
 	    {&api->account_writer, {"accounts", 1, WRITE_BATCH_MAX, QUEUE_MAX, &api_account_writer_ops, api}},
-	    {&api->checker, {"checker", 1, 1, ASK_QUEUE_MAX, &api_query_ops, api}},
+	    {&api->checker, {"checker", 1, 1, QUERY_QUEUE_MAX, &api_query_ops, api}},
 	    {&api->hasher, {"hasher", 1, 1, HASH_QUEUE_MAX, &api_query_ops, api}},
-	    {&api->sweeper, {"sweep-asked", 1, 1, ASK_QUEUE_MAX, &api_query_ops, api}},
+	    {&api->sweeper, {"sweep-now", 1, 1, QUERY_QUEUE_MAX, &api_query_ops, api}},
 	    {&api->click_counter, {"counter", 1, READ_BATCH_MAX, QUEUE_MAX, &click_counter_ops, api}},
-	    /* In batches of one: a slow question must not hold up the one behind it. */
-	    {&api->query_pool, {"asker", QUERY_THREADS, 1, ASK_QUEUE_MAX, &api_query_ops, api}},
+	    /* In batches of one: a slow query must not delay the next one. */
+	    {&api->query_pool, {"query", QUERY_THREADS, 1, QUERY_QUEUE_MAX, &api_query_ops, api}},
 	};
 	int r = links_follow_start(s->links, &s->follower, e);
 	for (size_t i = 0; r == 0 && i < ARRAY_LEN(pools); i++)
@@ -318,8 +317,8 @@ static int start_pools(struct server *s, struct err *e)
 	return r < 0 ? r : readyz_init(api, e);
 }
 
-/* How many connections a worker may hold so that even all of them leave descriptors for the files: or a flood
- * of idle ones would keep the event log from its next segment. */
+/* The connections of one worker that leave enough descriptors for files: otherwise a flood of idle connections
+ * would keep the event log from opening its next segment. */
 static uint64_t connections_affordable(uint64_t descriptors, unsigned workers)
 {
 	uint64_t reserved = DESCRIPTORS_RESERVED + (uint64_t)workers * DESCRIPTORS_RESERVED_PER_WORKER;
@@ -335,11 +334,12 @@ static struct http_settings bounded_http_settings(const struct server *s)
 		return http;
 	uint64_t affordable = connections_affordable(limit.rlim_cur, s->worker_count);
 	if (affordable < http.connections_max) {
-		log_line(affordable < CONNECTIONS_USUAL ? LOG_WARN : LOG_DEBUG, "cmd",
-		         "limits.connections is %ju instead of %ju for each of %u workers: the limit of open "
-		         "files is %ju (ulimit -n)",
-		         (uintmax_t)affordable, (uintmax_t)http.connections_max, s->worker_count,
-		         (uintmax_t)limit.rlim_cur);
+		log_line(
+		    affordable < CONNECTIONS_USUAL ? LOG_WARN : LOG_DEBUG, "server",
+		    "limits.connections lowered, raise the limit of open files (ulimit -n) connections=%ju "
+		    "wanted=%ju workers=%u files=%ju",
+		    (uintmax_t)affordable, (uintmax_t)http.connections_max, s->worker_count,
+		    (uintmax_t)limit.rlim_cur);
 		http.connections_max = affordable;
 	}
 	return http;
@@ -385,8 +385,7 @@ static int start_workers(struct server *s, struct err *e)
 	return r;
 }
 
-/* Lets the same user's command line in without a key: who can read the data folder can read the store as
- * well. */
+/* The command line of the same user needs no API key: that user can read the store in the data folder anyway. */
 static int publish(struct server *s, const struct net_addr *addr, struct err *e)
 {
 	uint8_t digest[KEY_DIGEST_BYTES];
@@ -409,10 +408,10 @@ int server_start(struct server *s, struct err *e)
 		r = net_addr_parse(str_of(s->settings.serve.listen), &wanted, e);
 	struct net_addr addr = wanted;
 	if (r == 0 && !s->folder.path)
-		r = folder_open(&s->folder, s->settings.serve.data, true, e);
+		r = folder_open(&s->folder, s->settings.data, true, e);
 	if (r == 0)
 		r = open_listeners(s, &addr, e);
-	if (r == 0) /* a private server makes the same links as the public one */
+	if (r == 0) /* a private server creates the same links as the public one */
 		r = identity_init(&s->identity, s->settings.serve.base_url, s->is_private ? &wanted : &addr,
 		                  e);
 	if (r == 0)
@@ -440,7 +439,7 @@ void server_stop(struct server *s)
 		listener_drain(s->listeners[i], s->settings.serve.drain_ms);
 	for (unsigned i = 0; i < s->worker_count && s->listeners[i]; i++)
 		listener_join(s->listeners[i]);
-	pipeline_let_go(&s->pipeline); /* nobody is there to be answered */
+	pipeline_let_go(&s->pipeline); /* no client waits for an answer */
 	offload_free(s->api.readers);
 	for (size_t i = 0; i < s->api.writer_count; i++)
 		offload_free(s->api.writers[i].queue);

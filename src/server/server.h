@@ -1,6 +1,6 @@
 /*
- * The composition root: opens the backends that the settings name, wires the parts together, starts the pools
- * and the workers, and takes it all down in the opposite order.
+ * The composition root: opens the backends that the settings name, connects the parts, starts pools and workers,
+ * and stops everything in the opposite order.
  */
 #pragma once
 
@@ -16,16 +16,16 @@ enum { SERVER_WORKERS_MAX = 256 };
 /* Zeroed members have not been made. */
 struct server {
 	struct settings settings; /* in: loaded */
-	bool is_private; /* in: for this process's own use: any loopback port, one worker, not published */
-	struct folder folder; /* in, or opened by server_start */
-	void (*show_admin_key)(
-	    const char *key); /* in, unless private: called when one is made, before it is kept */
+	bool is_private;          /* in: for one command only: any loopback port, one worker, not published */
+	struct folder folder;     /* in, or opened by server_start */
+	/* in, unless private: called when one is made, before it is stored; when it fails, the start does */
+	int (*show_admin_key)(const char *key, struct err *e);
 
 	struct store *store;
 	struct cluster cluster;
 	struct budgets *budgets;
 	struct links *links;
-	struct links_follower *follower; /* NULL: nobody else writes to the store */
+	struct links_follower *follower; /* NULL: only this process writes to the store */
 	struct accounts *accounts;
 	struct throttle *throttle;
 	struct housekeeper *housekeeper; /* not of a private server */
@@ -37,13 +37,13 @@ struct server {
 	struct api api;
 	struct live *live;
 	struct identity identity;
-	char listen_text[NET_ADDR_TEXT_BYTES]; /* what is listened on */
-	/* The workers: threads that answer requests, each with a listener and an event writer of its own. */
+	char listen_text[NET_ADDR_TEXT_BYTES]; /* the listening address */
+	/* The workers: threads that serve requests, each with its own listener and event writer. */
 	struct api_worker *api_workers[SERVER_WORKERS_MAX];
 	struct listener *listeners[SERVER_WORKERS_MAX];
 	int listen_fds[SERVER_WORKERS_MAX];
 	unsigned worker_count;
-	struct folder_server local; /* how this user's command line gets in */
+	struct folder_server local; /* for the command line of the same user */
 };
 
 int server_start(struct server *s, struct err *e);

@@ -1,5 +1,7 @@
 #include "server/settings.h"
 
+#include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -9,71 +11,68 @@ static const char *const role_names[] = {"all", "stats", NULL};
 
 static const struct conf_row serve_rows[] = {
     SETTING("serve", "listen", CONF_STRING, listen, "127.0.0.1:8080",
-            "Address and port to listen on; port 0 lets the system choose."),
+            "Where the server listens: an address and a port, such as 127.0.0.1:8080. Port 0 lets the system "
+            "choose one."),
     SETTING("serve", "workers", CONF_UINT, workers, "0",
-            "Worker threads; 0 is one for each core that the process may use.", .max = 256),
-    SETTING("serve", "base_url", CONF_STRING, base_url, "",
-            "What short links begin with, such as https://s.example; empty is http:// and the listening "
-            "address."),
-    SETTING("serve", "data", CONF_STRING, data, "data", "The data folder; made when it is missing."),
+            "How many threads serve requests. 0: one for each core that the process may use.", .max = 256),
     SETTING(
-        "serve", "trusted_proxies", CONF_STRING, trusted_proxies, "",
-        "Proxies whose X-Forwarded-For and country header are believed: addresses and networks (10.0.0.0/8) "
-        "separated by commas, and the word loopback."),
+        "serve", "base_url", CONF_STRING, base_url, "",
+        "What short links begin with, such as https://s.example. Empty: http:// and the listening address."),
+    SETTING("serve", "data", CONF_STRING, data, "",
+            "The data folder, created when it is missing. Empty: $STATE_DIRECTORY, else "
+            "$XDG_STATE_HOME/curt, else ~/.local/state/curt."),
+    SETTING("serve", "trusted_proxies", CONF_STRING, trusted_proxies, "",
+            "Proxies whose X-Forwarded-For and country headers the server believes: addresses and networks "
+            "(10.0.0.0/8) separated by commas; the word loopback stands for this machine."),
     SETTING("serve", "drain_time", CONF_DURATION, drain_ms, "10s",
-            "How long a stopping server lets requests under way finish.", .max = 600000),
-    SETTING(
-        "store", "url", CONF_STRING, store_url, "sqlite:",
-        "Where links and keys are kept: sqlite: is links.db in the data folder, sqlite:/path another file; "
-        "postgres://USER:PASSWORD@HOST/DATABASE, which several servers may share, and several of "
-        "them separated by commas, over which the links are spread. Click limits (max_clicks) are then "
-        "exact on each server only.",
-        .flags = CONF_SECRET),
+            "How long a stopping server waits for open requests.", .max = 600000),
+    SETTING("store", "url", CONF_STRING, store_url, "sqlite:",
+            "Where links, users and API keys are stored. sqlite: is links.db in the data folder, "
+            "sqlite:/PATH another file. postgres://USER:PASSWORD@HOST/DATABASE can be shared by several "
+            "servers; links are sharded over several of them, separated by commas. On a shared store, "
+            "max_clicks is exact for each server only.",
+            .flags = CONF_SECRET),
     SETTING("store", "replicas", CONF_STRING, store_replicas, "",
-            "Replicas of the databases in store.url that answer lookups, as postgres:// URLs separated by "
-            "commas.",
+            "Read replicas of the databases in store.url: postgres:// URLs separated by commas.",
             .flags = CONF_SECRET),
-    SETTING("cache", "url", CONF_STRING, cache_url, "",
-            "The cache that servers share, through which they tell each other of changes: redis://HOST:PORT "
-            "or redis+sentinel://HOST:PORT,HOST:PORT/NAME; several are separated by commas. Empty: none.",
-            .flags = CONF_SECRET),
+    SETTING(
+        "cache", "url", CONF_STRING, cache_url, "",
+        "The Redis cache that servers share, and through which they announce changes: redis://HOST:PORT or "
+        "redis+sentinel://HOST:PORT,HOST:PORT/NAME, several separated by commas. Empty: no shared cache.",
+        .flags = CONF_SECRET),
     SETTING("limits", "url", CONF_STRING, limits_url, "",
-            "Through which Redis (as in cache.url) servers keep the limits of API keys and users together; "
-            "empty: each server for itself.",
+            "The Redis, as in cache.url, through which servers share the limits of API keys and users. "
+            "Empty: each server applies them by itself.",
             .flags = CONF_SECRET),
-    SETTING(
-        "lease", "url", CONF_STRING, lease_url, "",
-        "Who says which of several processes does what only one may do: redis://HOST:PORT, "
-        "redis+sentinel://HOST:PORT,HOST:PORT/NAME, zookeeper://HOST:PORT,HOST:PORT/PATH, or file:/FOLDER "
-        "for processes of one machine. A server needs it only to be the one that sweeps (sweep.interval); "
-        "empty: every server does.",
-        .flags = CONF_SECRET),
+    SETTING("lease", "url", CONF_STRING, lease_url, "",
+            "The lease service for work that only one process may do: redis://HOST:PORT, "
+            "redis+sentinel://HOST:PORT,HOST:PORT/NAME, zookeeper://HOST:PORT,HOST:PORT/PATH, or "
+            "file:/FOLDER for the processes of one machine. Servers use it for sweeps (sweep.interval). "
+            "Empty: every server sweeps.",
+            .flags = CONF_SECRET),
     SETTING("sink", "url", CONF_STRING, sink_url, "sqlite:",
-            "Where statistics are kept: sqlite: is stats.db in the data folder, sqlite:/path another file; "
-            "clickhouse://USER:PASSWORD@HOST:8123/DATABASE or postgres://USER:PASSWORD@HOST/DATABASE, which "
-            "several servers and workers may share.",
+            "Where statistics are stored. sqlite: is stats.db in the data folder, sqlite:/PATH another file. "
+            "clickhouse://USER:PASSWORD@HOST:8123/DATABASE and postgres://USER:PASSWORD@HOST/DATABASE can be "
+            "shared by servers and workers.",
+            .flags = CONF_SECRET),
+    SETTING("seen", "url", CONF_STRING, seen_url, "",
+            "The Redis, as in cache.url, that remembers counted impressions, so that ClickHouse is seldom "
+            "asked. With queue.url it also holds live click counts. Empty: the sink alone finds duplicates.",
             .flags = CONF_SECRET),
     SETTING(
-        "seen", "url", CONF_STRING, seen_url, "",
-        "The Redis (as in cache.url) that remembers which impressions were counted, so that ClickHouse is "
-        "seldom asked, and that holds live click counts when there is a queue.url. Empty: the sink alone "
-        "tells duplicates.",
-        .flags = CONF_SECRET),
-    SETTING("worker", "listen", CONF_STRING, worker_listen, "",
-            "Address and port where 'curt worker' answers /healthz, /readyz and /metrics; empty: nowhere."),
+        "worker", "listen", CONF_STRING, worker_listen, "",
+        "Where 'curt worker' serves /healthz, /readyz and /metrics: an address and a port. Empty: nowhere."),
     SETTING(
         "worker", "threads", CONF_UINT, worker_threads, "2",
-        "Threads of 'curt worker' that take events from the queue, each for itself: while one waits for the "
-        "sink, another works.",
+        "How many threads of 'curt worker' read the queue. While one waits for the sink, the others work.",
         .min = 1, .max = 64),
-    SETTING(
-        "serve", "role", CONF_ENUM, role, "all",
-        "all: the server does everything; stats: it answers questions only, from a sink that others fill, "
-        "so that heavy ones are in nobody's way.",
-        .choices = role_names),
+    SETTING("serve", "role", CONF_ENUM, role, "all",
+            "What the server does. all: everything. stats: it only answers queries, from a sink that other "
+            "processes fill, so that heavy queries slow no redirects.",
+            .choices = role_names),
 };
 
-/* CURT_ names in the environment that are not settings. */
+/* CURT_ variables that are not settings. */
 static const char *const env_ignored[] = {"CURT_ADMIN_KEY", "CURT_API_KEY", "CURT_CONFIG",
                                           "CURT_FAILPOINT", "CURT_URL",     NULL};
 
@@ -94,9 +93,12 @@ static void groups_of(struct settings *s, struct conf_group groups[GROUPS])
 	groups[10] = (struct conf_group){queue_rows, queue_row_count, s ? &s->queue : NULL};
 }
 
-/* Takes --config out of the arguments: it says where the others come from. */
-static int source_of(char *const *args, int arg_count, char **rest, struct conf_source *ret, struct err *e)
+static const char config_flag[] = "--config";
+
+/* Takes --config out of the arguments: it names the file that the other settings come from. */
+static void source_of(char *const *args, int arg_count, char **rest, struct conf_source *ret)
 {
+	const size_t len = strlen(config_flag);
 	*ret = (struct conf_source){
 	    .file = getenv("CURT_CONFIG"),
 	    .env = environ,
@@ -104,22 +106,43 @@ static int source_of(char *const *args, int arg_count, char **rest, struct conf_
 	    .args = rest,
 	};
 	for (int i = 0; i < arg_count; i++) {
-		if (strncmp(args[i], "--config=", 9) == 0) {
-			ret->file = args[i] + 9;
-		} else if (strcmp(args[i], "--config") == 0) {
-			if (++i == arg_count)
-				return err_set(e, ERR_INVALID, "--config needs a file name behind it");
-			ret->file = args[i];
-		} else {
+		if (strncmp(args[i], config_flag, len) != 0 || (args[i][len] && args[i][len] != '='))
 			rest[ret->arg_count++] = args[i];
-		}
+		else if (args[i][len] == '=')
+			ret->file = args[i] + len + 1;
+		else if (i + 1 < arg_count)
+			ret->file = args[++i];
 	}
-	return 0;
+	if (!ret->file && access(SETTINGS_FILE, F_OK) == 0)
+		ret->file = SETTINGS_FILE;
+}
+
+static int find_data(struct settings *s, struct err *e)
+{
+	const char *systemd = getenv("STATE_DIRECTORY"), *xdg = getenv("XDG_STATE_HOME"),
+	           *home = getenv("HOME");
+	const struct passwd *user = home ? NULL : getpwuid(getuid());
+	int r;
+	if (s->serve.data[0])
+		r = asprintf(&s->data, "%s", s->serve.data);
+	else if (systemd && systemd[0])
+		r = asprintf(&s->data, "%.*s", (int)strcspn(systemd, ":"), systemd);
+	else if (xdg && xdg[0] == '/')
+		r = asprintf(&s->data, "%s/curt", xdg);
+	else if (home || user)
+		r = asprintf(&s->data, "%s/.local/state/curt", home ? home : user->pw_dir);
+	else
+		return err_set(
+		    e, ERR_INVALID,
+		    "the data folder is unknown, because HOME is not set; name it with --data DIR");
+	if (r < 0)
+		s->data = NULL;
+	return r < 0 ? err_set(e, ERR_NOMEM, "out of memory") : 0;
 }
 
 static void needs_restart(const char *section, const char *name)
 {
-	log_warn("config", "%s.%s has changed; it takes effect at the next start", section, name);
+	log_warn("config", "setting changed, restart to apply it setting=%s.%s", section, name);
 }
 
 static int load(struct settings *s, char *const *args, int arg_count, bool again, struct err *e)
@@ -130,17 +153,20 @@ static int load(struct settings *s, char *const *args, int arg_count, bool again
 	if (!rest)
 		return err_set(e, ERR_NOMEM, "out of memory");
 	groups_of(s, groups);
-	int r = source_of(args, arg_count, rest, &from, e);
-	if (r == 0)
-		r = again ? conf_reload(groups, GROUPS, &from, needs_restart, e)
-		          : conf_load(groups, GROUPS, &from, e);
+	source_of(args, arg_count, rest, &from);
+	int r = again ? conf_reload(groups, GROUPS, &from, needs_restart, e)
+	              : conf_load(groups, GROUPS, &from, e);
 	free(rest);
 	return r;
 }
 
 int settings_load(struct settings *s, char *const *args, int arg_count, struct err *e)
 {
-	return load(s, args, arg_count, false, e);
+	s->data = NULL;
+	int r = load(s, args, arg_count, false, e);
+	if (r == 0 && (r = find_data(s, e)) < 0)
+		settings_release(s);
+	return r;
 }
 
 int settings_reload(struct settings *s, char *const *args, int arg_count, struct err *e)
@@ -153,18 +179,32 @@ void settings_release(struct settings *s)
 	struct conf_group groups[GROUPS];
 	groups_of(s, groups);
 	conf_release(groups, GROUPS);
+	free(steal(s->data));
 }
 
-void settings_help(struct buf *out)
+int settings_check_flag(char *const *args, int arg_count, int *index, struct suggestion *nearest,
+                        struct err *e)
+{
+	struct settings s = {0};
+	struct conf_group groups[GROUPS];
+	const char *arg = args[*index];
+	groups_of(&s, groups);
+	if (strncmp(arg, "--config=", strlen("--config=")) == 0)
+		return 0;
+	if (strcmp(arg, config_flag) != 0) {
+		int r = conf_check_flag(groups, GROUPS, args, arg_count, index, nearest, e);
+		if (r == ERR_NOT_FOUND)
+			suggest_offer(nearest, config_flag);
+		return r;
+	}
+	if (++*index == arg_count)
+		return err_set(e, ERR_INVALID, "--config needs a file name: write '--config FILE'");
+	return 0;
+}
+
+void settings_put(settings_format *format, struct buf *out)
 {
 	struct conf_group groups[GROUPS];
 	groups_of(NULL, groups);
-	conf_help(groups, GROUPS, out);
-}
-
-void settings_markdown(struct buf *out)
-{
-	struct conf_group groups[GROUPS];
-	groups_of(NULL, groups);
-	conf_markdown(groups, GROUPS, out);
+	format(groups, GROUPS, out);
 }

@@ -1,6 +1,15 @@
-/* All settings, and how every subcommand reads them. */
+/*
+ * All settings of curt, and where they come from.
+ *
+ * The configuration file is --config FILE, else CURT_CONFIG, else /etc/curt/curt.conf when it exists.
+ *
+ * The data folder is serve.data (--data DIR, CURT_DATA, or the file). When that is empty, it is the state
+ * folder of the system: $STATE_DIRECTORY, which systemd sets, else $XDG_STATE_HOME/curt, else
+ * ~/.local/state/curt.
+ */
 #pragma once
 
+#include "config/config.h"
 #include "handler/api.h"
 #include "http/conn.h"
 #include "keys/settings.h"
@@ -44,11 +53,20 @@ struct settings {
 	struct log_settings log;
 	struct keys_settings keys;
 	struct queue_settings queue;
+	char *data; /* the data folder: serve.data, or the default */
 };
 
-/* Reads everything: `args` is what stands behind the subcommand, --config included. */
+#define SETTINGS_FILE "/etc/curt/curt.conf"
+
+/* `args` are flags and their values, --config included. */
 int settings_load(struct settings *s, char *const *args, int arg_count, struct err *e);
 int settings_reload(struct settings *s, char *const *args, int arg_count, struct err *e);
 void settings_release(struct settings *s);
-void settings_help(struct buf *out);
-void settings_markdown(struct buf *out);
+
+/* As conf_check_flag, and for --config too. */
+int settings_check_flag(char *const *args, int arg_count, int *index, struct suggestion *nearest,
+                        struct err *e);
+
+/* Appends all settings in a format of config.h: conf_help, conf_markdown or conf_flags. */
+typedef void settings_format(const struct conf_group *groups, size_t group_count, struct buf *out);
+void settings_put(settings_format *format, struct buf *out);

@@ -25,20 +25,20 @@ static const char *const dedup_names[] = {"id", "tuple", NULL};
 
 const struct conf_row stats_rows[] = {
     {"worker", "batch", CONF_UINT, FIELD(batch), .def = "65536", .min = 1, .max = 1 << 20,
-     .help = "Most events that are analysed and committed together."},
+     .help = "The most events that are analysed and committed together."},
     {"worker", "interval_ms", CONF_UINT, FIELD(interval_ms), .def = "250", .min = 1, .max = 60000,
-     .help = "How long events wait for others to be committed with, in milliseconds."},
+     .help = "How long events wait to be committed together with others, in milliseconds."},
     {"worker", "dedup_key", CONF_ENUM, FIELD(dedup_key), .def = "id", .choices = dedup_names,
-     .help = "What makes an impression the same as one before: its id alone, or id, ts, userId and adId "
-             "together."},
+     .help = "What identifies an impression. id: its id. tuple: its id, ts, userId and adId together."},
     {"worker", "totals_time", CONF_DURATION, FIELD(totals_ms), .def = "30s", .min = 10,
      .max = 24ULL * 3600 * 1000,
      .help = "How often the click totals of links are written to the link store."},
     {"worker", "flush_time", CONF_DURATION, FIELD(flush_ms), .def = "30m", .min = 10,
      .max = 24ULL * 3600 * 1000,
-     .help = "The same where Redis has the live counts; what was not written is written at the end, too."},
+     .help =
+         "The same where Redis holds live counts (seen.url with queue.url); the rest is written at a stop."},
     {"worker", "places", CONF_STRING, FIELD(places), .def = "",
-     .help = "A MaxMind database (.mmdb) that tells country, region and city of an address; empty is none."},
+     .help = "A MaxMind database (.mmdb) that gives country, region and city of an address. Empty: none."},
 };
 const size_t stats_row_count = ARRAY_LEN(stats_rows);
 

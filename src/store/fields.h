@@ -182,54 +182,54 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	FIRST(id, id, ID)                                                                                              \
 	SHOWN(key, STRING, .name = "key")                                                                              \
 	SHOWN(key, VIRTUAL, .name = "alias", .flags = FIELD_CREATE | FIELD_HIDDEN, .option = "--alias NAME",           \
-	      .schema = "\"type\":[\"string\",\"null\"],\"pattern\":\"^[A-Za-z0-9_-]{1,255}$\"",                        \
-	      .help = "A name of one's own instead of a generated key; not a reserved word")                           \
+	      .schema = "\"type\":[\"string\",\"null\"],\"pattern\":\"^[A-Za-z0-9_-]{1,255}$\"",                       \
+	      .help = "The key, instead of a generated one; not a reserved word")                                      \
 	SHOWN(key, VIRTUAL, .name = "domain", .schema = "\"type\":\"string\"")                                         \
 	SHOWN(key, VIRTUAL, .name = "short_url", .schema = "\"type\":\"string\"")                                      \
 	STORED(url, url, STRING, .name = "original_url", .bit = LINK_URL, .max = URL_BYTES_MAX,                        \
 	       .flags = FIELD_SETTABLE | FIELD_REQUIRED, .option = "--url URL",                                           \
-	       .help = "Where it leads: http or https; stored canonical and percent-encoded")                          \
+	       .help = "The target, http or https; stored canonical and percent-encoded")                              \
 	FIXED(created_ms, created_ms, TIME, .name = "created_at")                                                      \
 	STORED(updated_ms, updated_ms, TIME, .name = "updated_at")                                                     \
 	STORED(not_before_ms, not_before_ms, TIME, .name = "not_before", .bit = LINK_NOT_BEFORE,                       \
 	       .flags = FIELD_OPTIONAL, .option = "--not-before TIME", .none = "none", .null = "at once",              \
-	       .help = "When it begins: RFC 3339, or a date")                                                          \
+	       .help = "The start: RFC 3339, or a date")                                                               \
 	STORED(expires_ms, expires_ms, TIME, .name = "expires_at", .bit = LINK_EXPIRES, .flags = FIELD_OPTIONAL,       \
 	       .option = "--expires TIME", .none = "never", .null = "no end",                                          \
-	       .help = "When it ends: RFC 3339, or a date; two years when not given")                                  \
+	       .help = "The end: RFC 3339, or a date; two years from now by default")                                  \
 	STORED(expired_url, expired_url, STRING, .name = "expired_url", .bit = LINK_EXPIRED_URL,                       \
 	       .max = URL_BYTES_MAX, .flags = FIELD_OPTIONAL, .option = "--expired-url URL", .none = "none",           \
-	       .null = "nowhere: 404", .help = "Where visitors go (302) when it has ended; it then stays two years")   \
+	       .null = "404", .help = "Where an expired link redirects (302); it is then kept for two years")          \
 	STORED(max_clicks, max_clicks, NUMBER, .name = "max_clicks", .bit = LINK_MAX_CLICKS, .min = 1,                 \
 	       .max = 1ULL << 53, .flags = FIELD_OPTIONAL, .option = "--max-clicks N", .none = "none",                 \
-	       .null = "no limit", .help = "How often it may be followed, ever")                                       \
+	       .null = "no limit", .help = "The number of redirects after which it expires")                           \
 	FIXED(clicks, clicks, NUMBER, .name = "clicks", .flags = FIELD_STORE_COUNTED,                                        \
-	      .help = "Redirects counted in all; the newest may come a moment later")                                  \
+	      .help = "All redirects so far; the newest are added after a moment")                                     \
 	STORED(redirect_status, redirect_status, NUMBER, .name = "redirect_status", .bit = LINK_STATUS,                \
 	       .words = redirect_statuses, .flags = FIELD_SETTABLE, .option = "--status CODE",                            \
 	       .help = "301, 302 (the default), 307 or 308")                                                           \
 	STORED(enabled, enabled, BOOL, .name = "enabled", .bit = LINK_ENABLED, .flags = FIELD_SETTABLE,                   \
-	       .option = "--disable|--enable", .help = "One that is not enabled answers like one that is not there")   \
+	       .option = "--disable|--enable", .help = "A disabled link answers like a missing one")                   \
 	STORED(private, is_private, ENUM, .name = "visibility", .bit = LINK_PRIVATE, .max = 1,                         \
 	       .words = visibilities, .flags = FIELD_SETTABLE, .option = "--public|--private",                            \
-	       .help = "A private link is for its owner, admins and those on its list (permissions)")                  \
+	       .help = "Only its owner, admins and permitted users can follow a private link")                         \
 	STORED(password, password, SECRET, .name = "password", .bit = LINK_PASSWORD, .min = 1, .max = 1024,            \
 	       .flags = FIELD_OPTIONAL, .option = "--no-password|--password", .null = "none",                          \
-	       .help = "Visitors must know it. Kept as argon2id")                                                      \
+	       .help = "Visitors must enter it; stored as argon2id")                                                   \
 	SHOWN(key, VIRTUAL, .name = "forward_query", .schema = "\"const\":false")                                      \
 	SHOWN(key, VIRTUAL, .name = "rules", .schema = "\"type\":\"array\",\"maxItems\":0")                            \
 	STORED(title, title, TEXT, .name = "title", .bit = LINK_TITLE, .max = 512, .flags = FIELD_OPTIONAL,            \
-	       .option = "--title TEXT", .help = "What it is called in permissions")                                         \
+	       .option = "--title TEXT", .help = "A title for lists")                                                  \
 	STORED(note, note, TEXT, .name = "note", .bit = LINK_NOTE, .max = 4096, .flags = FIELD_OPTIONAL,               \
-	       .option = "--note TEXT", .help = "For those who manage it")                                             \
+	       .option = "--note TEXT", .help = "A note for its managers")                                             \
 	STORED(tags, tags, TAGS, .name = "tags", .bit = LINK_TAGS, .flags = FIELD_SETTABLE,                               \
-	       .option = "--tag WORD", .help = "Words to find it by, at most 32 of 1 to 64 bytes")                     \
+	       .option = "--tag WORD", .help = "A tag of 1 to 64 bytes; a link has at most 32")                        \
 	STORED(external_id, external_id, TEXT, .name = "external_id", .bit = LINK_EXTERNAL_ID, .min = 1, .max = 256,   \
-	       .flags = FIELD_OPTIONAL, .option = "--external-id TEXT", .none = "none", .null = "none",               \
-	       .help = "What another system calls it, 1 to 256 bytes")                                                 \
+	       .flags = FIELD_OPTIONAL, .option = "--external-id TEXT", .none = "none", .null = "none",                \
+	       .help = "Its id in another system, 1 to 256 bytes")                                                     \
 	STORED(owner, owner, USER, .name = "owner", .bit = LINK_OWNER, .flags = FIELD_OPTIONAL | FIELD_ADMIN,          \
-	       .option = "--owner USER", .help = "Given as email address or id; shown as user_name, or the user's "    \
-	       "email address, otherwise names; local for the machine's command line")                                 \
+	       .option = "--owner USER", .help = "An email address or id; shown as user_name, or the user's "          \
+	       "email address or names; 'local' for the command line of the machine")                                  \
 	STORED(api_key, api_key, NUMBER, .bit = LINK_OWNER)                                                            \
 	FIXED(user_name, user_name, TEXT, .name = "user_name", .max = 128, .help = "Shown as the owner",               \
 	      .flags = FIELD_CREATE | FIELD_NULL | FIELD_HIDDEN)
@@ -238,7 +238,7 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	FIRST(id, id, ID, .name = "id")                                                                                \
 	STORED(email, email, STRING, .name = "email", .bit = USER_EMAIL, .min = 3, .max = USER_EMAIL_BYTES_MAX,        \
 	       .flags = FIELD_OPTIONAL | FIELD_REQUIRED | FIELD_ADMIN,                                                 \
-	       .help = "Kept in lower case; null for the user of an API key that is nobody's in particular")           \
+	       .help = "Stored in lower case; null for the user that an API key without a user gets")                  \
 	STORED(first_name, first_name, TEXT, .name = "first_name", .bit = USER_FIRST_NAME, .max = 128,                 \
 	       .flags = FIELD_OPTIONAL | FIELD_BLANK, .option = "--first-name TEXT")                                   \
 	STORED(middle_name, middle_name, TEXT, .name = "middle_name", .bit = USER_MIDDLE_NAME, .max = 128,             \
@@ -249,13 +249,13 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	       .words = user_roles, .flags = FIELD_SETTABLE | FIELD_ADMIN, .option = "--role ROLE",                       \
 	       .help = "viewer, editor (the default) or admin")                                                        \
 	STORED(enabled, enabled, BOOL, .name = "enabled", .bit = USER_ENABLED, .flags = FIELD_PATCH | FIELD_ADMIN,     \
-	       .help = "The keys and sessions of a user who is not are worth nothing")                                 \
+	       .help = "The API keys and sessions of a disabled user are refused")                                     \
 	STORED(password, password, SECRET, .name = "password", .bit = USER_PASSWORD, .min = 8, .max = 1024,            \
 	       .flags = FIELD_SETTABLE | FIELD_HIDDEN,                                                                    \
-	       .help = "8 to 1024 bytes; kept as argon2id. Without one nobody signs in")                               \
+	       .help = "8 to 1024 bytes; stored as argon2id. A user without one cannot sign in")                       \
 	SHOWN(id, VIRTUAL, .name = "current_password", .flags = FIELD_PATCH | FIELD_HIDDEN,                            \
 	      .schema = "\"type\":\"string\",\"maxLength\":1024,\"writeOnly\":true",                                   \
-	      .help = "For those who are signed in and change their own password")                                     \
+	      .help = "Required when a signed-in user changes their own password")                                     \
 	STORED(generation, generation, NUMBER)                                                                         \
 	FIXED(created_ms, created_ms, TIME, .name = "created_at")                                                      \
 	STORED(updated_ms, updated_ms, TIME, .name = "updated_at")
@@ -263,28 +263,28 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 #define KEY_FIELDS(FIRST, FIXED, STORED, SHOWN)                                                                        \
 	FIRST(id, id, ID, .name = "id")                                                                                \
 	FIXED(name, name, TEXT, .name = "name", .min = 1, .max = 64,                                                   \
-	      .flags = FIELD_CREATE | FIELD_REQUIRED | FIELD_NULL, .help = "What it is for; 1 to 64 bytes")            \
+	      .flags = FIELD_CREATE | FIELD_REQUIRED | FIELD_NULL, .help = "Its purpose, 1 to 64 bytes")               \
 	FIXED(digest, digest, DIGEST)                                                                                  \
 	SHOWN(rights, VIRTUAL, .name = "admin", .flags = FIELD_CREATE, .option = "--admin", .help = "All scopes",      \
 	      .schema = "\"type\":\"boolean\"")                                                                        \
 	FIXED(rights, rights, SET, .name = "scopes", .words = right_names, .flags = FIELD_CREATE,                      \
 	      .option = "--scopes LIST",                                                                               \
-	      .help = "What it may do: read, stats, create, delete, admin; all but admin when not given")              \
+	      .help = "What it may do: read, stats, create, delete, admin; all but admin by default")                  \
 	FIXED(user_id, user, USER, .name = "user", .flags = FIELD_CREATE, .option = "--user USER",                     \
-	      .help = "Whose it is: email address or id, by admins; otherwise a user of its own, or oneself")          \
+	      .help = "Its user, an email address or id; only admins may choose. By default the caller, or a new user") \
 	FIXED(created_ms, created_ms, TIME, .name = "created_at")                                                      \
 	FIXED(expires_ms, expires_ms, TIME, .name = "expires_at", .flags = FIELD_CREATE | FIELD_NULL,                  \
 	      .option = "--expires TIME", .none = "never", .null = "no end (the default)",                             \
-	      .help = "When it ends: RFC 3339, or a date, in the future")                                              \
+	      .help = "The end, in the future: RFC 3339, or a date")                                                   \
 	FIXED(revoked_ms, revoked_ms, TIME, .name = "revoked_at", .flags = FIELD_NULL)                                 \
 	FIXED(used_ms, used_ms, TIME, .name = "last_used_at", .flags = FIELD_NULL,                                     \
-	      .help = "To about a second; written to the store once a minute")                                         \
+	      .help = "Exact to about a second; stored once a minute")                                                 \
 	FIXED(creates_max, creates_max, NUMBER, .name = "creates_limit", .max = UINT32_MAX,                            \
 	      .flags = FIELD_CREATE | FIELD_ADMIN, .option = "--creates N",                                            \
-	      .help = "Links it may make in a period, instead of its user's limit; 0: the server's default")           \
+	      .help = "Links it may create in a period, instead of its user's limit; 0: the server's default")         \
 	FIXED(redirects_max, redirects_max, NUMBER, .name = "redirects_limit", .max = UINT32_MAX,                      \
 	      .flags = FIELD_CREATE | FIELD_ADMIN, .option = "--redirects N",                                          \
-	      .help = "Redirections of its links in a period, likewise")                                               \
+	      .help = "Redirects of its links in a period, likewise")                                                  \
 	FIXED(period_ms, period_ms, SECONDS, .name = "limit_period_s", .max = 31ULL * 24 * 3600,                       \
-	      .flags = FIELD_CREATE | FIELD_ADMIN, .option = "--period SECONDS", .help = "That period, likewise")
+	      .flags = FIELD_CREATE | FIELD_ADMIN, .option = "--period SECONDS", .help = "The period of both limits, likewise")
 // clang-format on

@@ -15,7 +15,7 @@ LINKS = 5000
 HOT = 300
 REDIRECTS = 3000
 # Entries of the cache are old at once and most find no room: redirects really go to the store.
-SETTINGS = {"CURT_CACHE_LIFE": "1ms", "CURT_CACHE_MEMORY": "1m", "CURT_SERVE_WORKERS": 1}
+SETTINGS = {"CURT_CACHE_LIFE": "1ms", "CURT_CACHE_MEMORY": "1m", "CURT_WORKERS": 1}
 
 
 class Shards:

@@ -79,13 +79,13 @@ def test_a_worker_tells_how_it_is_and_nothing_else(pair):
     until(lambda: "curt_queue_lag_messages{" in ask("/metrics")[1], "it has its share of the partitions")
     sections = documented_metrics()
     assert set(prometheus.parse(ask("/metrics")[1]).types.items()) == sections["Every process"] | sections["curt worker"]
-    assert ask("/api/v1/links") == (404, "here are /healthz, /readyz and /metrics\n")
-    assert ask("/healthz", "POST") == (405, "only GET and HEAD are answered here\n")
+    assert ask("/api/v1/links") == (404, "not found; there are /healthz, /readyz and /metrics\n")
+    assert ask("/healthz", "POST") == (405, "only GET and HEAD are allowed here\n")
 
 
 def test_a_sink_of_its_own_is_no_use_to_it(nursery):
     server = nursery.server("--role", "stats")
-    with pytest.raises(AssertionError, match="serve.role = stats needs a sink that others fill"):
+    with pytest.raises(AssertionError, match="serve.role = stats needs a shared sink"):
         server.start()
     assert not server.data.exists()
 

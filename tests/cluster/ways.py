@@ -68,7 +68,7 @@ class Way:
     def worker(self, **env):
         """Another one, and waits until it is ready."""
         engines = self.backends.engines
-        worker = Curt(engines, engines.name("worker", None), "worker", {**self.env, "CURT_SERVE_DATA": "data", **env})
+        worker = Curt(engines, engines.name("worker", None), "worker", {**self.env, "CURT_DATA": "data", **env})
         worker.settings["CURT_WORKER_LISTEN"] = worker.address
         engines.add(worker).start()
         return worker

@@ -11,7 +11,7 @@ from wire import request
 
 SESSION, USERS, KEYS, LINKS = "/api/v1/session", "/api/v1/users", "/api/v1/keys", "/api/v1/links"
 URL = "https://example.com/"
-PROXY = ("--trusted-proxies", "loopback", "--limits-tries-period", "1h")
+PROXY = ("--trusted-proxies", "loopback", "--limits-throttle-period", "1h")
 QUEUE = 100  # more passwords than may wait at once
 NEVER_KEPT = "private, no-store"
 

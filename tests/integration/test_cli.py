@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -48,14 +49,15 @@ class Way:
             args = *args, "--data", self.server.data
         return curt(*args, env=env) if tell is None else told(tell, CURT, *args)
 
-    def __call__(self, *args, ok=True, env=None, tell=None):
+    def __call__(self, *args, status=0, env=None, tell=None):
         done = self.run(*args, env=env, tell=tell)
-        if ok:
-            assert (done.returncode, done.stderr) == (0, ""), done
+        assert done.returncode == status, done
+        if status == 0:
+            assert done.stderr == "", done
         else:
-            assert done.returncode == 1 and (done.stdout == "" or args[1] == "list"), done
+            assert done.stdout == "" or args[1] == "list", done
             assert re.fullmatch(r"curt: .+\n", done.stderr), done.stderr
-        return done.stderr if not ok else done.stdout
+        return done.stderr if status else done.stdout
 
     def json(self, *args, tell=None):
         return json.loads(self(*args, "--json", tell=tell))
@@ -200,16 +202,12 @@ def test_all_links_are_listed_as_json_too(way):
     assert [link["key"] for page in pages for link in page["links"]] == [f"listed-{i}" for i in (4, 3, 2, 1, 0)]
 
 
-@pytest.mark.parametrize("args, words", [
+REFUSED = [
     (["link", "create", "nonsense"], ["http://"]),
     (["link", "create", URL, "--alias", "healthz"], ["reserved"]),
     (["link", "create", URL, "--alias", "taken"], ["taken"]),
     (["link", "create", URL, "--expires", "soon"], ["expires_at"]),
     (["link", "create", URL, "--expires", "2001-01-01"], ["past"]),
-    (["link", "create", URL, "--status", "200"], ["301, 302, 307 or 308"]),
-    (["link", "create", URL, "--status", "permanent"], ["30"]),
-    (["link", "create", URL, "--status", "302x"], ["30"]),
-    (["link", "create", URL, "--status", "1000302"], ["30"]),
     (["link", "create", URL, "--title", "\x1b[31m"], ["title"]),
     (["link", "create", URL, "--title", b"\xff\xfe"], ["UTF-8"]),
     (["link", "create", URL, "--note", b"\xff"], ["UTF-8"]),
@@ -220,18 +218,13 @@ def test_all_links_are_listed_as_json_too(way):
     (["link", "get", ""], ["nothing"]),
     (["link", "update", "missing", "--title", "x"], ["no link"]),
     (["link", "update", "taken"], ["changes nothing"]),
-    (["link", "update", "taken", "--enable", "--disable"], ["--enable", "--disable"]),
     (["link", "delete", "missing"], ["no link"]),
     (["link", "list", "--limit", "0"], ["imit"]),
     (["link", "list", "--limit", "x"], ["imit"]),
     (["link", "list", "--cursor", "x"], ["cursor"]),
     (["link", "create", URL, "--max-clicks", "0"], ["max_clicks"]),
-    (["link", "create", URL, "--max-clicks", "many"], ["--max-clicks", "whole number"]),
-    (["link", "create", URL, "--max-clicks", "-1"], ["--max-clicks", "whole number"]),
     (["link", "create", URL, "--expired-url", "ftp://example.com/"], ["http"]),
     (["link", "create", URL, "--not-before", "2050-01-01", "--expires", "2049-01-01"], ["not_before"]),
-    (["link", "create", URL, "--private", "--public"], ["--private", "--public"]),
-    (["link", "create", URL, "--password", "--no-password"], ["--password", "--no-password"]),
     (["link", "create", URL, "--password"], ["no password", "one line"]),
     (["link", "create", URL, "--owner", "nobody@example.com"], ["owner"]),
     (["link", "update", "taken", "--owner", ""], ["owner"]),
@@ -243,7 +236,6 @@ def test_all_links_are_listed_as_json_too(way):
     (["user", "add", "nobody", "--no-password"], ["email"]),
     (["user", "add", "ada@example.com", "--no-password", "--role", "king"], ["role"]),
     (["user", "add", "ada@example.com", "--no-password", "--first-name", b"\xff"], ["UTF-8"]),
-    (["user", "passwd", "1", "--no-password"], ["disable"]),
     (["user", "role", "1", "king"], ["viewer, editor or admin"]),
     (["user", "role", "1", "viewer"], ["last admin"]),
     (["user", "disable", "1"], ["last admin"]),
@@ -257,22 +249,38 @@ def test_all_links_are_listed_as_json_too(way):
     (["key", "create", "x", "--expires", "2001-01-01"], ["past"]),
     (["key", "create", "x", "--expires", "soon"], ["expires_at"]),
     (["key", "create", ""], ["name"]),
-    (["key", "create", "x", "--creates", "many"], ["--creates", "whole numbers"]),
-    (["key", "create", "x", "--redirects", "-1"], ["--redirects", "whole numbers"]),
-    (["key", "create", "x", "--period", "1h"], ["--period", "whole numbers"]),
     (["key", "create", "x", "--period", "99999999999"], ["limit_period_s"]),
     (["key", "revoke", "99"], ["no API key"]),
     (["key", "revoke", "1"], ["last admin key"]),
     (["key", "revoke", "../links"], ["no API key"]),
-], ids=str)
-def test_what_cannot_be_done_ends_with_a_sentence_and_status_1(way, args, words):
+]
+WRONG = [  # the command line itself: nothing is asked
+    (["link", "create", URL, "--status", "200"], ["301, 302, 307 or 308"]),
+    (["link", "create", URL, "--status", "permanent"], ["30"]),
+    (["link", "create", URL, "--status", "302x"], ["30"]),
+    (["link", "create", URL, "--status", "1000302"], ["30"]),
+    (["link", "update", "taken", "--enable", "--disable"], ["--enable", "--disable"]),
+    (["link", "create", URL, "--max-clicks", "many"], ["--max-clicks", "whole number"]),
+    (["link", "create", URL, "--max-clicks", "-1"], ["--max-clicks", "whole number"]),
+    (["link", "create", URL, "--private", "--public"], ["--private", "--public"]),
+    (["link", "create", URL, "--password", "--no-password"], ["--password", "--no-password"]),
+    (["key", "create", "x", "--creates", "many"], ["--creates", "whole number"]),
+    (["key", "create", "x", "--redirects", "-1"], ["--redirects", "whole number"]),
+    (["key", "create", "x", "--period", "1h"], ["--period", "whole number"]),
+    (["user", "passwd", "1", "--no-password"], ["unknown option '--no-password'"]),
+    (["stats", "--where", "Firefox"], ["NAME=VALUE"]),
+]
+
+
+@pytest.mark.parametrize("args, words, status", [*[(*row, 1) for row in REFUSED], *[(*row, 2) for row in WRONG]], ids=str)
+def test_what_cannot_be_done_ends_with_a_sentence_and_a_status(way, args, words, status):
     way.look().create(alias="taken")
 
     def content(server):
         keys = [{name: value for name, value in key.items() if name != "last_used_at"} for key in server.keys()]
         return [link["key"] for link in server.links()], keys, server.users()
     before = content(way.look())
-    said = way(*args, ok=False)
+    said = way(*args, status=status)
     for word in words:
         assert word in said, said
     server = way.look()
@@ -564,7 +572,7 @@ def test_a_sweep_goes_on_until_nothing_remains(sweeper, terminal):
 def test_a_sweep_that_gets_nowhere_says_so(sweeper):
     done = curt("sweep", "--json", *sweeper(answer(3, 2), answer(0, 2)))
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.splitlines()[-1].startswith("curt: 2 links whose time is over remain")
+    assert done.stderr.splitlines()[-1].startswith("curt: 2 expired links remain")
 
 
 def test_a_sweep_that_fails_says_why(sweeper):
@@ -640,16 +648,52 @@ def test_a_command_without_a_folder_says_so_and_makes_none(tmp_path):
     for args in (["link", "list"], ["link", "create", URL], ["key", "list"], ["user", "list"], ["sweep"]):
         done = curt(*args, "--data", tmp_path / "none")
         assert done.returncode == 1 and f"there is no data folder {tmp_path / 'none'}" in done.stderr
-    done = curt("link", "list", cwd=tmp_path)
-    assert done.returncode == 1 and "there is no data folder data" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("env, folder", [
+    ({}, ".local/state/curt"), ({"XDG_STATE_HOME": "{}/xdg"}, "xdg/curt"), ({"XDG_STATE_HOME": "relative"}, ".local/state/curt"),
+    ({"XDG_STATE_HOME": "{}/xdg", "STATE_DIRECTORY": "{}/lib:{}/more"}, "lib"),
+    ({"STATE_DIRECTORY": "{}/lib", "CURT_DATA": "{}/own"}, "own"),
+])
+def test_without_a_name_the_data_folder_is_the_state_folder_of_the_system(tmp_path, env, folder):
+    env = {"HOME": str(tmp_path), **{name: value.replace("{}", str(tmp_path)) for name, value in env.items()}}
+    done = curt("link", "list", env=env, cwd=tmp_path)
+    assert done.returncode == 1 and f"there is no data folder {tmp_path / folder};" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_makes_the_state_folder(tmp_path):
+    data = tmp_path / ".local" / "state" / "curt"
+    started = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", CURT, "serve", "--listen", "127.0.0.1:0"],
+                               env=clean_env(HOME=tmp_path, CURT_ADMIN_KEY=ADMIN_KEY), stdout=subprocess.PIPE, text=True)
+    try:
+        assert started.stdout.readline().endswith(f", data in {data}\n")
+    finally:
+        started.terminate()
+        assert started.wait() == 0
+    assert (data / "curt.folder").exists()
+
+
+def test_the_configuration_of_the_machine_is_read_when_no_other_is_named(tmp_path):
+    """In a mount namespace, so that /etc is the test's own."""
+    (tmp_path / "etc" / "curt").mkdir(parents=True)
+    (tmp_path / "etc" / "curt" / "curt.conf").write_text(f"[serve]\ndata = {tmp_path}/machine\n")
+    (tmp_path / "other.conf").write_text(f"[serve]\ndata = {tmp_path}/other\n")
+    inside = ["unshare", "--map-root-user", "--mount", "sh", "-c", f'mount --bind {tmp_path}/etc /etc && exec "$@"', "sh"]
+    if run([*inside, "true"]).returncode != 0:
+        pytest.skip("this machine permits no mount namespace")
+    for args, env, folder in ([], {}, "machine"), ([], {"CURT_CONFIG": tmp_path / "other.conf"}, "other"), (
+            ["--config", tmp_path / "other.conf"], {"CURT_CONFIG": "/nowhere"}, "other"):
+        done = run([*inside, CURT, "link", "list", *args], env=clean_env(**env))
+        assert done.returncode == 1 and f"there is no data folder {tmp_path / folder};" in done.stderr, done
 
 
 def test_the_folder_of_a_command_may_come_from_the_configuration_and_the_environment(server, tmp_path):
     server.create(alias="found")
     config = tmp_path / "curt.ini"
     config.write_text(f"[serve]\ndata = {server.data}\n")
-    ways = ((["--config", config], {}), ([], {"CURT_CONFIG": config}), ([], {"CURT_SERVE_DATA": server.data}))
+    ways = ((["--config", config], {}), ([], {"CURT_CONFIG": config}), ([], {"CURT_DATA": server.data}))
     for args, env in ways:
         assert json.loads(curt("link", "get", "found", "--json", *args, env=env).stdout)["key"] == "found"
 
@@ -657,53 +701,85 @@ def test_the_folder_of_a_command_may_come_from_the_configuration_and_the_environ
 # Usage
 
 @pytest.mark.parametrize("args, word", [
-    ([], "usage: curt"), (["nonsense"], "no command 'nonsense'"), (["link"], "usage: curt link"),
-    (["key"], "usage: curt key"), (["user"], "usage: curt user"), (["doctor", "who"], "usage: curt doctor"),
-    (["sweep", "all"], "usage: curt sweep"),
+    ([], "usage: curt COMMAND"), (["link"], "usage: curt link COMMAND"), (["key"], "usage: curt key COMMAND"),
+    (["user"], "usage: curt user COMMAND"),
 ])
-def test_wrong_usage_ends_with_status_2_and_the_right_usage(args, word):
+def test_a_command_that_is_not_complete_gets_the_usage_and_status_2(args, word):
     done = curt(*args)
-    assert (done.returncode, done.stdout) == (2, "") and word in done.stderr and "usage: curt" in done.stderr
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith(word)
 
 
 @pytest.mark.parametrize("args, word", [
-    (["link", "nonsense"], "no 'curt link nonsense'"), (["key", "nonsense"], "no 'curt key nonsense'"),
-    (["link", "create"], "wrong number of arguments"), (["link", "create", URL, URL], "wrong number of arguments"),
-    (["link", "get"], "wrong number of arguments"), (["link", "delete"], "wrong number of arguments"),
-    (["link", "list", "x"], "wrong number of arguments"), (["key", "create"], "wrong number of arguments"),
-    (["key", "list", "x"], "wrong number of arguments"), (["key", "revoke"], "wrong number of arguments"),
-    (["link", "permit", "x"], "wrong number of arguments"), (["link", "permitted"], "wrong number of arguments"),
-    (["user", "nonsense"], "no 'curt user nonsense'"), (["user", "add"], "wrong number of arguments"),
-    (["user", "role", "x"], "wrong number of arguments"), (["user", "list", "x"], "wrong number of arguments"),
-    (["link", "list", "--all=yes"], "takes no value"),
-    (["link", "create", URL, "--password=x"], "takes no value"),
-    (["link", "create", URL, "--password", "x"], "wrong number of arguments"),
-    (["user", "passwd", "1", "x"], "wrong number of arguments"),
-    (["user", "passwd", "1", "--password=x"], "--password"),
-    (["link", "list", "--frobnicate"], "--frobnicate"), (["link", "list", "--lmit", "5"], "--lmit"),
-    (["link", "create", URL, *["--tag=x"] * 33], "at most 32 times"),
-    (["link", "list", *"abcdefghij"], "too many arguments"),
+    (["nonsense"], "unknown command 'nonsense'; see 'curt help'"), (["lnk"], "unknown command 'lnk'; did you mean link?"),
+    (["link", "nonsense"], "unknown command 'link nonsense'; see 'curt help link'"),
+    (["key", "craete"], "unknown command 'key craete'; did you mean create?"),
+    (["help", "lnk"], "did you mean link?"), (["help", "link", "gte"], "unknown command 'link gte'; did you mean get?"),
+    (["--data", "x", "link", "list"], "unknown option '--data'; see 'curt help'"),
+    (["link", "create"], "'curt link create' takes URL, but got 0 arguments; see 'curt help link create'"),
+    (["link", "create", URL, URL], "takes URL, but got 2 arguments"),
+    (["link", "get"], "takes KEY"), (["link", "delete"], "takes KEY..."), (["link", "list", "x"], "takes no arguments"),
+    (["key", "create"], "takes NAME"), (["key", "list", "x"], "takes no arguments"), (["key", "revoke"], "takes ID"),
+    (["link", "permit", "x"], "takes KEY USER"), (["link", "permitted"], "takes KEY"), (["user", "add"], "takes EMAIL"),
+    (["user", "role", "x"], "takes USER ROLE"), (["user", "list", "x"], "takes no arguments"),
+    (["stats", "a", "b"], "takes [KEY]"), (["doctor", "who"], "takes no arguments"), (["sweep", "all"], "takes no arguments"),
+    (["serve", "8080"], "takes no arguments"), (["version", "x"], "takes no arguments"),
+    (["link", "list", "--all=yes"], "--all takes no value"),
+    (["link", "create", URL, "--password=x"], "--password takes no value"),
+    (["link", "create", URL, "--password", "x"], "takes URL, but got 2 arguments"),
+    (["user", "passwd", "1", "x"], "takes USER"), (["user", "passwd", "1", "--password=x"], "unknown option '--password'"),
+    (["link", "get", "x", "--alias", "y"], "unknown option '--alias'"),
+    (["link", "list", "--frobnicate"], "unknown option '--frobnicate'; see 'curt help link list'"),
+    (["link", "list", "--lmit", "5"], "unknown option '--lmit'; did you mean --limit?"),
+    (["link", "list", "--dta", "x"], "unknown option '--dta'; did you mean --data?"),
+    (["serve", "--lisen", "x"], "unknown option '--lisen'; did you mean --listen?"),
+    (["serve", "--confg=x"], "did you mean --config?"), (["serve", "--config"], "--config needs a file name"),
+    (["version", "--data", "x"], "unknown option '--data'"),
+    (["serve", "--log-level", "loud"], "--log-level: log.level must be one of"), (["serve", "--listen"], "--listen needs a value"),
+    (["help", "--completion", "csh"], "bash, zsh or fish"),
 ], ids=str)
-def test_wrong_arguments_end_with_status_1_and_a_sentence(server, args, word):
-    done = server.curt(*args)
-    assert (done.returncode, done.stdout) == (1, "") and word in done.stderr
+def test_wrong_usage_ends_with_a_sentence_and_status_2(args, word, tmp_path):
+    done = curt(*args, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "") and word in done.stderr
     assert done.stderr.startswith("curt: ") and done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("args", [["serve", "--store-url", "postgres://curt:", "hidden@db/curt"], ["--api-key=hidden"],
+                                  ["link", "list", "--api-ky=hidden"], ["serve", "--store-ulr=hidden"]], ids=str)
+def test_a_secret_is_not_quoted(args):
+    done = curt(*args)
+    assert done.returncode == 2 and "hidden" not in done.stderr
 
 
 def test_an_option_without_its_value_is_named(server):
     done = curt("link", "create", "--data", server.data, URL, "--alias")
-    assert (done.returncode, done.stderr) == (1, "curt: --alias needs a value behind it\n")
+    assert (done.returncode, done.stderr) == (2, "curt: --alias needs a value: write '--alias VALUE' or '--alias=VALUE'\n")
+    assert curt("link", "create", URL, "--alias", "--data", server.data).stderr == done.stderr
+
+
+COMMANDS = ["serve", "link", "link create", "link get", "link list", "link update", "link delete", "link permit", "link forbid",
+            "link permitted", "stats", "user", "user add", "user list", "user passwd", "user role", "user disable", "user enable",
+            "user sign-out", "key", "key create", "key list", "key revoke", "sweep", "worker", "keygen", "keysync", "reshard",
+            "verify", "doctor", "help", "version"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_the_same_help_in_three_ways(name, tmp_path):
+    said = [curt(*args, cwd=tmp_path) for args in ([*name.split(), "--help"], [*name.split(), "-h"], ["help", *name.split()])]
+    assert {(done.returncode, done.stderr) for done in said} == {(0, "")}
+    assert len({done.stdout for done in said}) == 1 and said[0].stdout.startswith(f"usage: curt {name}")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("args, words", [
-    (["--help"], ["serve", "link", "user", "key", "sweep", "doctor", "version"]), (["-h"], ["serve"]),
-    (["help"], ["serve"]),
+    (["--help"], [*{name.split()[0] for name in COMMANDS}, "Exit status", "CURT_CONFIG", "/etc/curt/curt.conf", "CURT_DATA"]),
     (["serve", "--help"], ["--listen", "--data", "--store-url", "--limits-creates", "CURT_"]),
-    (["link", "--help"], ["create", "get", "list", "update", "delete", "--json", "--server"]),
-    (["link", "create", "--help"], ["--alias", "--max-clicks", "--private", "--password", "permit"]),
-    (["user", "--help"], ["add", "list", "passwd", "role", "disable", "enable", "sign-out", "viewer"]),
-    (["sweep", "--help"], ["sweep.interval"]),
-    (["key", "--help"], ["create", "list", "revoke", "--creates"]), (["doctor", "--help"], ["--data"]),
+    (["link", "--help"], ["create URL", "get KEY", "list", "update KEY", "delete KEY...", "permit KEY USER"]),
+    (["link", "create", "--help"], ["--alias", "--max-clicks", "--public, --private", "--password", "--json", "--server"]),
+    (["link", "update", "--help"], ["--url", "--disable, --enable"]),
+    (["user", "--help"], ["add", "list", "passwd", "role", "disable", "enable", "sign-out"]),
+    (["user", "role", "--help"], ["viewer", "editor", "admin"]), (["sweep", "--help"], ["sweep.interval"]),
+    (["key", "create", "--help"], ["--creates", "--scopes"]), (["doctor", "--help"], ["--data"]),
     (["serve", "--data", "x", "--help"], ["--listen"]),
 ])
 def test_help_is_printed_when_it_is_asked_for(args, words, tmp_path):
@@ -711,12 +787,116 @@ def test_help_is_printed_when_it_is_asked_for(args, words, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     for word in words:
         assert word in done.stdout
+    assert all(len(line) <= 110 for line in done.stdout.splitlines())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_version_is_the_one_of_the_source():
+def test_help_is_the_same_by_three_names():
+    assert curt("help").stdout == curt("--help").stdout == curt("-h").stdout
+
+
+def test_the_version_comes_with_the_commit_and_the_backends():
     version = (ROOT / "VERSION").read_text().strip()
-    assert curt("version").stdout == curt("--version").stdout == f"curt {version}\n"
+    done = curt("version")
+    assert done.stdout == curt("--version").stdout
+    first, *backends = done.stdout.splitlines()
+    assert re.fullmatch(rf"curt {re.escape(version)}(, commit [0-9a-f]{{12}}(-dirty)?)?", first)
+    assert {line.split()[0].rstrip(",") for line in backends} == {"store.url", "sink.url", "lease.url", "queue.url", "cache.url"}
+    assert "postgres://" in backends[0] and "clickhouse://" in backends[1]
+
+
+# Output that cannot be written
+
+def full(*args, **env):
+    return run(["sh", "-c", 'exec "$@" >/dev/full', "sh", CURT, *args], env=clean_env(**env))
+
+
+@pytest.mark.parametrize("args", [
+    ["key", "create", "x"], ["key", "list"], ["link", "create", URL], ["link", "get", "x", "--json"], ["link", "list"],
+    ["link", "list", "--all", "--json"], ["user", "list"], ["stats"], ["sweep"], ["verify"], ["doctor"], ["version"], ["help"],
+    ["serve", "--help"], ["help", "--man"],
+], ids=" ".join)
+def test_output_that_cannot_be_written_is_a_failure(server, args):
+    server.create(alias="x")
+    data = [] if args[0] in ("version", "help") else ["--data", server.data]
+    done = full(*args, *data)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("curt: cannot write the output: ")
+
+
+def test_a_server_that_cannot_show_its_admin_key_does_not_start(nursery, tmp_path):
+    done = full("serve", "--data", tmp_path / "data", "--listen", "127.0.0.1:0")
+    assert done.returncode == 1 and "cannot write the output" in done.stderr
+    server = nursery.server(admin_key=None)
+    server.data = tmp_path / "data"
+    server.start()
+    assert len(re.findall(r"ck_[0-9A-Za-z]{40}", server.stdout)) == 1, "the next start shows one"
+
+
+# Manual page and completion
+
+def test_the_manual_page_is_without_warnings(tmp_path):
+    if not shutil.which("groff"):
+        pytest.skip("groff is not installed")
+    (tmp_path / "curt.1").write_text(curt("help", "--man").stdout)
+    done = run(["groff", "-man", "-ww", "-Tutf8", "-P-c", tmp_path / "curt.1"])
+    assert (done.returncode, done.stderr) == (0, "")
+    text = re.sub(r".\x08", "", done.stdout)
+    assert re.search(r"^NAME\n +curt . URL shortener", text, re.MULTILINE)
+    for name in COMMANDS:
+        assert re.search(rf"^ +curt {name}$", text, re.MULTILINE), name
+    for heading in ("SYNOPSIS", "COMMANDS", "Exit status", "Files", "Environment"):
+        assert f"\n{heading}\n" in text
+
+
+COMPLETE = """
+set -eu
+source <("$CURT" help --completion bash)
+COMP_WORDS=(curt "$@")
+COMP_CWORD=$#
+_curt curt "${@: -1}" "${COMP_WORDS[COMP_CWORD-1]}"
+printf '%s\\n' "${COMPREPLY[@]-}"
+"""
+
+
+@pytest.mark.parametrize("line, offered, not_offered", [
+    ([""], ["serve", "link", "help", "version"], ["create", "--help"]),
+    (["l"], ["link"], ["stats"]), (["--"], ["--help"], ["--listen"]),
+    (["link", ""], ["create", "get", "permitted"], ["serve"]), (["link", "cr"], ["create"], ["get"]),
+    (["link", "create", URL, "--"], ["--alias", "--private", "--json", "--data", "--log-level", "--config"], ["--limit"]),
+    (["link", "list", "--li"], ["--limit", "--limits-creates", "--listen"], ["--alias"]),
+    (["link", "--json", "get", "--"], ["--json"], ["--alias"]),
+    (["serve", "--sto"], ["--store-url", "--store-replicas"], ["--listen"]),
+    (["user", "add", "--r"], ["--role"], ["--limit"]), (["help", "--"], ["--man", "--markdown", "--completion"], ["--data"]),
+    (["link", "get", ""], [""], ["create"]),
+], ids=str)
+def test_bash_completes_commands_options_and_settings(line, offered, not_offered):
+    done = run(["bash", "-c", COMPLETE, "bash", *line], env=clean_env(CURT=CURT))
+    assert (done.returncode, done.stderr) == (0, ""), done
+    words = done.stdout.split("\n")[:-1]
+    assert set(offered) <= set(words) and not set(not_offered) & set(words)
+    assert all(word.startswith(line[-1]) for word in words)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_of_a_shell_is_a_script_without_errors(shell, tmp_path):
+    script = tmp_path / "script"
+    script.write_text(curt("help", "--completion", shell).stdout)
+    assert "permitted" in script.read_text() and "store-url" in script.read_text()
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    done = run([shell, "-n", script])
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(VARIANT != "release", reason="it installs the release build")
+def test_make_install_installs_the_binary_the_manual_and_completions(tmp_path):
+    done = run(["make", "-s", "-o", "build/curt", "-C", ROOT, "install", f"DESTDIR={tmp_path}", "PREFIX=/usr"])  # as it is built
+    assert done.returncode == 0, done.stderr
+    installed = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert installed == {"usr/bin/curt", "usr/share/man/man1/curt.1", "usr/share/bash-completion/completions/curt",
+                         "usr/share/zsh/site-functions/_curt", "usr/share/fish/vendor_completions.d/curt.fish"}
+    assert (tmp_path / "usr/share/man/man1/curt.1").read_text() == curt("help", "--man").stdout
 
 
 # The doctor
@@ -743,14 +923,14 @@ def test_the_doctor_finds_a_stopped_folder_well_and_changes_nothing_in_it_but_th
     server.stop()
     before = content()
     report = doctor("--data", server.data)
-    assert report["data"] == ("ok", f"{server.data} is sound and no server works in it")
+    assert report["data"] == ("ok", f"{server.data} is sound, and no server uses it")
     assert report["store"] == ("ok", "answers")
     assert content() == before
 
 
 def test_the_doctor_has_nothing_against_a_folder_that_is_not_there_yet(tmp_path):
     report = doctor("--data", tmp_path / "none")
-    assert report["data"][0] == "ok" and "first start makes it" in report["data"][1]
+    assert report["data"][0] == "ok" and "first start creates it" in report["data"][1]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -792,8 +972,8 @@ def test_the_doctor_finds_a_damaged_database(server):
 
 
 def test_the_doctor_finds_a_wrong_setting():
-    state, text = doctor("--log-level", "loud")["settings"]
-    assert state == "BAD" and "--log-level" in text and "loud" in text
+    state, text = doctor(env=clean_env(CURT_LOG_LEVEL="loud"))["settings"]
+    assert state == "BAD" and "CURT_LOG_LEVEL" in text and "loud" in text
 
 
 def test_the_doctor_finds_a_machine_that_opens_too_few_files(tmp_path):

@@ -17,17 +17,18 @@ METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 
 # Settings
 
-def test_the_page_of_settings_is_what_the_program_prints():
-    assert (ROOT / "docs" / "configuration.md").read_text() == curt("serve", "--help-markdown").stdout
+@pytest.mark.parametrize("page, option", [("configuration.md", "--settings"), ("cli.md", "--markdown")])
+def test_the_page_is_what_the_program_prints(page, option):
+    assert (ROOT / "docs" / page).read_text() == curt("help", option).stdout, "run 'make docs'"
 
 
 def settings():
-    """variable, flag and default of each row of the page."""
+    """variable, flag and default of each setting of the page."""
     page = (ROOT / "docs" / "configuration.md").read_text()
-    for line in page.splitlines():
-        row = re.match(r"\| `\w+` \| `(CURT_\w+)`<br>`(--[a-z-]+)` \| .*? \| (?:`([^`]*)`)? ?\|", line)
-        if row:
-            yield row[1], row[2], row[3] or ""
+    for entry in page.split("\n### ")[1:]:
+        flag, variable = re.search(r"^- Flag `(--[a-z-]+)`, variable `(CURT_\w+)`$", entry, re.MULTILINE).groups()
+        default = re.search(r"^- Default: `([^`]*)`$", entry, re.MULTILINE)
+        yield variable, flag, default[1] if default else ""
 
 
 def test_every_flag_and_variable_of_the_page_takes_the_default_that_stands_there(serve, nursery):
@@ -54,7 +55,7 @@ def documented_metrics():
 
 
 def test_the_page_of_metrics_is_what_the_program_prints():
-    assert (ROOT / "docs" / "metrics.md").read_text() == curt("serve", "--metrics-markdown").stdout
+    assert (ROOT / "docs" / "metrics.md").read_text() == curt("help", "--metrics").stdout
 
 
 def test_a_server_has_exactly_the_documented_metrics(shared):

@@ -175,7 +175,7 @@ def test_sighup_applies_a_new_log_level(serve, tmp_path):
     server = serve("--config", config)
     config.write_text("[log]\nlevel = info\n")
     server.signal(signal.SIGHUP)
-    until(log_says(server, "info", "the settings were read again"), "the log tells of it at level info")
+    until(log_says(server, "info", "settings reloaded"), "the log tells of it at level info")
     lines = server.stderr.count("\n")
     config.write_text("[log]\nlevel = error\n")
     server.signal(signal.SIGHUP)
@@ -192,7 +192,7 @@ def test_sighup_with_a_broken_file_changes_nothing_and_says_so(serve, tmp_path):
     server.create(alias="here")
     config.write_text("[log]\nlevel = loud\n")
     server.signal(signal.SIGHUP)
-    until(log_says(server, "error", "the settings stay as they were", f"{config}:2", "loud"), "the log says why not")
+    until(log_says(server, "error", "the settings are unchanged", f"{config}:2", "loud"), "the log says why not")
     assert server.target("here") == "https://example.com/"
 
 
@@ -202,7 +202,7 @@ def test_sighup_says_what_only_a_restart_can_change(serve, tmp_path):
     server = serve("--config", config)
     config.write_text("[cache]\nmemory = 32m\n")
     server.signal(signal.SIGHUP)
-    until(log_says(server, "warn", "cache.memory has changed", "next start"), "the log says so")
+    until(log_says(server, "warn", "restart to apply it", "setting=cache.memory"), "the log says so")
 
 
 def test_sighup_opens_the_log_file_anew_after_rotation(serve, tmp_path):
@@ -210,7 +210,7 @@ def test_sighup_opens_the_log_file_anew_after_rotation(serve, tmp_path):
     server = serve("--log-file", log)
     log.rename(rotated)
     server.signal(signal.SIGHUP)
-    until(lambda: log.exists() and "read again" in log.read_text() + rotated.read_text(), "the new file is there")
+    until(lambda: log.exists() and "settings reloaded" in log.read_text() + rotated.read_text(), "the new file is there")
     server.stop()
     assert "stopping" in log.read_text() and "stopping" not in rotated.read_text()
 

@@ -238,7 +238,7 @@ def guess(server, key, address, password="wrong"):
 
 
 def test_one_address_may_guess_so_often_and_no_more(serve):
-    server = serve("--workers", "2", "--limits-passwords-address", "5", "--limits-tries-period", "1h", "--trusted-proxies",
+    server = serve("--workers", "2", "--limits-passwords-address", "5", "--limits-throttle-period", "1h", "--trusted-proxies",
                    "loopback")
     one, other = locked(server), locked(server)
     assert [guess(server, one, "192.0.2.1").status_code for _ in range(3)] == [401] * 3
@@ -254,7 +254,7 @@ def test_one_address_may_guess_so_often_and_no_more(serve):
 
 
 def test_one_link_is_guessed_at_so_often_from_everywhere_and_no_more(serve):
-    server = serve("--workers", "2", "--limits-passwords-link", "6", "--limits-tries-period", "1h", "--trusted-proxies",
+    server = serve("--workers", "2", "--limits-passwords-link", "6", "--limits-throttle-period", "1h", "--trusted-proxies",
                    "loopback")
     key, other = locked(server), locked(server)
     assert [guess(server, key, f"192.0.2.{i}").status_code for i in range(8)] == [401] * 6 + [429] * 2
@@ -263,7 +263,7 @@ def test_one_link_is_guessed_at_so_often_from_everywhere_and_no_more(serve):
 
 
 def test_the_right_password_is_no_guess(serve):
-    server = serve("--limits-passwords-address", "3", "--limits-passwords-link", "3", "--limits-tries-period", "1h")
+    server = serve("--limits-passwords-address", "3", "--limits-passwords-link", "3", "--limits-throttle-period", "1h")
     key = locked(server)
     assert [knock(server, key).status_code for _ in range(8)] == [303] * 8
     assert [knock(server, key, "wrong").status_code for _ in range(4)] == [401] * 3 + [429]

@@ -332,7 +332,7 @@ def test_a_live_feed_ends_with_the_session(desk):
 # Wrong too often
 
 def test_one_account_may_be_tried_so_often_and_no_more(serve):
-    server = serve("--workers", "2", "--limits-sign-ins-account", "4", "--limits-tries-period", "1h", "--trusted-proxies",
+    server = serve("--workers", "2", "--limits-sign-ins-account", "4", "--limits-throttle-period", "1h", "--trusted-proxies",
                    "loopback")
     user, other = make_user(server), make_user(server)
 
@@ -351,7 +351,7 @@ def test_one_account_may_be_tried_so_often_and_no_more(serve):
 
 
 def test_one_account_may_be_tried_so_often_from_one_address_and_its_owner_is_not_kept_out(serve):
-    server = serve("--workers", "2", "--limits-sign-ins", "3", "--limits-tries-period", "1h", "--trusted-proxies", "loopback")
+    server = serve("--workers", "2", "--limits-sign-ins", "3", "--limits-throttle-period", "1h", "--trusted-proxies", "loopback")
     user, other = make_user(server), make_user(server)
 
     def attempt(address, email, password="wrong"):
@@ -364,7 +364,7 @@ def test_one_account_may_be_tried_so_often_from_one_address_and_its_owner_is_not
 
 
 def test_one_address_may_try_so_often_and_no_more(serve):
-    server = serve("--workers", "2", "--limits-sign-ins-address", "5", "--limits-tries-period", "1h", "--trusted-proxies",
+    server = serve("--workers", "2", "--limits-sign-ins-address", "5", "--limits-throttle-period", "1h", "--trusted-proxies",
                    "loopback")
     user = make_user(server)
 
@@ -379,14 +379,14 @@ def test_one_address_may_try_so_often_and_no_more(serve):
 
 
 def test_signing_in_well_is_no_try(serve):
-    server = serve("--limits-sign-ins-account", "2", "--limits-sign-ins-address", "3", "--limits-tries-period", "1h")
+    server = serve("--limits-sign-ins-account", "2", "--limits-sign-ins-address", "3", "--limits-throttle-period", "1h")
     user = make_user(server)
     assert [sign_in(server, user["email"]).status_code for _ in range(6)] == [200] * 6
     assert [sign_in(server, user["email"], "wrong").status_code for _ in range(3)] == [401, 401, 429]
 
 
 def test_one_may_try_again_after_the_time_that_was_named(serve):
-    server = serve("--limits-sign-ins-account", "2", "--limits-tries-period", "2s")
+    server = serve("--limits-sign-ins-account", "2", "--limits-throttle-period", "2s")
     user = make_user(server)
     with Crowd(server, 4) as crowd:  # at once, or their time might pass meanwhile
         refusal = until(lambda: next((answer for answer in crowd.send(
@@ -397,7 +397,7 @@ def test_one_may_try_again_after_the_time_that_was_named(serve):
 
 
 def test_guessing_ones_current_password_is_limited_too(serve):
-    server = serve("--limits-sign-ins", "3", "--limits-tries-period", "1h")
+    server = serve("--limits-sign-ins", "3", "--limits-throttle-period", "1h")
     person = make_person(server)
     body = {"password": "a new password", "current_password": "wrong password"}
     statuses = [person.patch("/api/v1/users/me", json=body).status_code for _ in range(5)]

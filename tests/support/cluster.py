@@ -132,7 +132,7 @@ class Cluster:
         self.keysyncs = [self.curt(f"keysync-{number}", "keysync") for number in (1, 2)]
         self.front = HAProxy(self.engines, "front", HAPROXY_CONFIG)
         self.url = f"http://{self.front.address}"
-        own = {"CURT_ADMIN_KEY": self.admin_key, "CURT_SERVE_BASE_URL": self.url}
+        own = {"CURT_ADMIN_KEY": self.admin_key, "CURT_BASE_URL": self.url}
         self.servers = [self.curt(f"server-{number}", "serve", **own) for number in (1, 2)]
         self.workers = [self.curt(f"worker-{number}", "worker") for number in (1, 2)]
         self.answers = self.curt("stats", "serve", "--role", "stats", **own)

@@ -55,9 +55,9 @@ static size_t occurrences(const char *text, const char *part)
 TEST(help_has_every_flag_sentence_and_default)
 {
 	const char *text = rendered(conf_help);
-	assert_says(text, "--base-url, --serve-base-url VALUE");
+	assert_says(text, "  --base-url VALUE");
 	assert_says(text, "--store-pool-max VALUE");
-	assert_says(text, "--mode, --serve-mode VALUE");
+	assert_says(text, "  --mode VALUE");
 	assert_says(text, "--store-password VALUE");
 	assert_says(text, "--store-verify [true|false]");
 	assert_says(text, "--cache-memory VALUE");
@@ -70,19 +70,31 @@ TEST(help_has_every_flag_sentence_and_default)
 TEST(markdown_has_every_row_with_all_its_names)
 {
 	const char *text = rendered(conf_markdown);
-	assert_says(
-	    text,
-	    "| `base_url` | `CURT_SERVE_BASE_URL`<br>`--base-url` | text without control characters |  | "
-	    "The address in short links. |\n");
-	assert_says(
-	    text, "| `pool_max` | `CURT_STORE_POOL_MAX`<br>`--store-pool-max` | a whole number from 1 to 512 "
-	          "| `8` | Connections at most. |\n");
-	assert_says(
-	    text,
-	    "| `mode` | `CURT_SERVE_MODE`<br>`--mode` | one of slow, fast | `fast` | How \\| fast. SIGHUP "
-	    "applies a change. |\n");
-	assert_says(text, "| `verify` | `CURT_STORE_VERIFY`<br>`--store-verify` | true or false | `yes` |");
+	assert_says(text, "\n### serve.base_url\n\nThe address in short links.\n\n"
+	                  "- Flag `--base-url`, variable `CURT_BASE_URL`\n"
+	                  "- Value: text without control characters\n");
+	assert_says(text, "\n### store.pool_max\n\nConnections at most.\n\n"
+	                  "- Flag `--store-pool-max`, variable `CURT_STORE_POOL_MAX`\n"
+	                  "- Value: a whole number from 1 to 512\n"
+	                  "- Default: `8`\n");
+	assert_says(text, "How | fast. SIGHUP applies a change without a restart.\n");
+	assert_says(text, "- Value: true or false\n- Default: `yes`\n");
 	assert_says(text, "`CURT_CACHE_MEMORY`");
+}
+
+TEST(flags_are_listed_with_a_space_between_them)
+{
+	assert_string_equal(rendered(conf_flags), "--base-url --store-pool-max --mode --store-password "
+	                                          "--store-verify --cache-memory");
+}
+
+TEST(text_is_wrapped_between_words)
+{
+	static struct buf b;
+	conf_wrap(&b, STR("one two three\nfour unbreakable-word"), 4, 2, 12);
+	buf_char(&b, '\0');
+	assert_string_equal(b.data, "one two\n  three\n  four\n  unbreakable-word\n");
+	buf_release(&b);
 }
 
 TEST(every_section_stands_once_with_the_rows_of_all_groups)
@@ -92,16 +104,18 @@ TEST(every_section_stands_once_with_the_rows_of_all_groups)
 	assert_int_equal(occurrences(text, "\n## [serve]\n"), 1);
 	assert_int_equal(occurrences(text, "\n## [store]\n"), 1);
 	const char *store = strstr(text, "## [store]"), *cache = strstr(text, "## [cache]");
-	assert_true(strstr(text, "`mode`") < store);
-	assert_true(strstr(text, "`verify`") > store);
-	assert_true(strstr(text, "`verify`") < cache);
+	assert_true(strstr(text, "serve.mode") < store);
+	assert_true(strstr(text, "store.verify") > store);
+	assert_true(strstr(text, "store.verify") < cache);
 	assert_int_equal(occurrences(rendered(conf_help), "\n[serve]\n"), 1);
 }
 
-TEST(the_default_of_a_secret_is_none)
+TEST(the_default_of_a_secret_is_public)
 {
 	assert_says(rendered(conf_help), "default nowhere:");
-	assert_says(rendered(conf_markdown), "| `nowhere:` | The way in. Secret: never shown. |\n");
+	const char *text = rendered(conf_markdown);
+	assert_says(text, "The way in. Secret: curt never prints the value.\n");
+	assert_says(text, "- Default: `nowhere:`\n");
 }
 
 TEST_MAIN()
