@@ -31,8 +31,8 @@ static int run(struct args *a)
 const struct command keygen_command = {
     .name = "keygen",
     .summary = "Make keys for new links and store them in the keys databases",
-    .details = "Keeps each database of keys.stock_url between keys.stock_low and keys.stock_high. Any number "
-               "of keygens may run: each refills up to keys.gen_stocks databases, each under a lease from "
+    .details = "Keeps each database of keys.db_url between keys.db_low and keys.db_high. Any number "
+               "of keygens may run: each refills up to keys.gen_dbs databases, each under a lease from "
                "lease.url, or else from the first server of keys.url. SIGTERM stops it.",
     .examples = "curt keygen --config cluster.conf",
     .takes_settings = true,

@@ -34,7 +34,7 @@ const struct command keysync_command = {
     .name = "keysync",
     .summary = "Move keys from the keys databases to Redis",
     .details = "Keeps each Redis server of keys.url between keys.low and keys.high, with keys from "
-               "keys.stock_url. Any number of keysyncs may run: each refills up to keys.sync_shards servers, "
+               "keys.db_url. Any number of keysyncs may run: each refills up to keys.sync_shards servers, "
                "each under a lease from lease.url, or else from the Redis server itself. SIGTERM stops it.",
     .examples = "curt keysync --config cluster.conf",
     .takes_settings = true,

@@ -187,15 +187,13 @@ static bool env_is_ignored(const char *const *ignored, struct str name)
 static int take_variable(struct loader *s, struct str name, struct str value)
 {
 	struct suggestion nearest;
-	static const struct str long_prefix = STR("CURT_SERVE_");
-	char short_name[CONF_NAME_BYTES];
-	struct str known = name;
-	if (str_starts(name, long_prefix)) { /* the section may be written out */
-		snprintf(short_name, sizeof(short_name), "CURT_%.*s", (int)(name.len - long_prefix.len),
-		         name.ptr + long_prefix.len);
-		known = str_of(short_name);
+	struct setting *to = find_named(s, name, conf_env_name, &nearest);
+	if (!to) { /* CURT_DATA is CURT_SERVE_DATA */
+		char full[CONF_NAME_BYTES];
+		struct suggestion ignored;
+		snprintf(full, sizeof(full), "CURT_SERVE_%.*s", (int)(name.len - 5), name.ptr + 5);
+		to = find_named(s, str_of(full), conf_env_name, &ignored);
 	}
-	struct setting *to = find_named(s, known, conf_env_name, &nearest);
 	char where[WHERE_BYTES];
 	snprintf(where, sizeof(where), "%.*s", (int)MIN(name.len, 80), name.ptr);
 	if (to)

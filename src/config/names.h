@@ -1,4 +1,4 @@
-/* The flag and the variable of a row. Rows of section "serve" leave their section out: --data, CURT_DATA. */
+/* The flag and the variable of a row. Flags of section "serve" leave it out: --data; their variables may. */
 #pragma once
 
 #include "config/config.h"

@@ -104,7 +104,7 @@ static int check_not_own(struct str authority, size_t host_len, uint64_t port, c
 		return 0;
 	return err_set(
 	    e, ERR_INVALID,
-	    "the URL points back at this server (%s); give the address that the link should end at",
+	    "the URL points back to this server (%s); give the address that the link should end at",
 	    echo(&shown, host_text));
 }
 

@@ -53,7 +53,7 @@ int keygen_service_start(struct keygen_service *k, const struct settings *s, str
 	int r = keys_settings_check(&s->keys, e);
 	if (r == 0 && !s->keys.db_url[0])
 		r = err_set(e, ERR_INVALID,
-		            "keys.stock_url is not set; write postgres://USER@HOST:PORT/DATABASE");
+		            "keys.db_url is not set; write postgres://USER@HOST:PORT/DATABASE");
 	if (r == 0)
 		r = keys_dbs_new(str_of(s->keys.db_url), &k->arena, &k->dbs, &k->db_count, e);
 	if (r == 0)
@@ -69,7 +69,7 @@ int keygen_service_start(struct keygen_service *k, const struct settings *s, str
 	    .db_count = k->db_count,
 	    .low = s->keys.db_low,
 	    .high = s->keys.db_high,
-	    .held_max = s->keys.gen_stocks,
+	    .held_max = s->keys.gen_dbs,
 	    .lease_ms = s->keys.lease_ms,
 	};
 	return keygen_start(&config, &k->keygen, e);
@@ -114,7 +114,7 @@ int keysync_service_start(struct keysync_service *k, const struct settings *s, s
 	int r = keys_settings_check(&s->keys, e);
 	if (r == 0 && !s->keys.db_url[0])
 		r = err_set(e, ERR_INVALID,
-		            "keys.stock_url is not set; write postgres://USER@HOST:PORT/DATABASE");
+		            "keys.db_url is not set; write postgres://USER@HOST:PORT/DATABASE");
 	if (r == 0 && !s->keys.url[0])
 		r = err_set(e, ERR_INVALID, "keys.url is not set; write redis://HOST:PORT");
 	if (r == 0)

@@ -17,8 +17,10 @@ static int lease_on(struct pg_conn *c, struct str counter, int64_t count, uint64
 	int r = PG_ASK_INT(c, &counter_lease, &first, PG_TEXT(counter), PG_INT(count));
 	if (r != 0)
 		return postgres_error(r);
+	if (first == 0)
+		return ERR_LIMIT;
 	*ret_first = (uint64_t)first;
-	return first == 0 ? ERR_LIMIT : 0;
+	return 0;
 }
 
 static int lease(struct registry *r, struct str counter, uint64_t count, uint64_t *ret_first)

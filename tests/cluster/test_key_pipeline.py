@@ -37,12 +37,12 @@ class Pipeline:
         zookeeper = engines.zookeeper()
         self.settings = {
             "CURT_STORE_URL": self.databases[0].database("links"),
-            "CURT_KEYS_STOCK_URL": ",".join(database.database("keys") for database in self.databases),
+            "CURT_KEYS_DB_URL": ",".join(database.database("keys") for database in self.databases),
             "CURT_KEYS_URL": ",".join(shard.url() for shard in self.shards),
             "CURT_KEYS_LOW": LOW,
             "CURT_KEYS_HIGH": HIGH,
-            "CURT_KEYS_STOCK_LOW": STOCK_LOW,
-            "CURT_KEYS_STOCK_HIGH": STOCK_HIGH,
+            "CURT_KEYS_DB_LOW": STOCK_LOW,
+            "CURT_KEYS_DB_HIGH": STOCK_HIGH,
             "CURT_KEYS_LEASE_TIME": "1s",
         }
         self.keygens = [self.service("keygen", number, CURT_LEASE_URL=zookeeper.url("/pipeline")) for number in range(SERVICES)]
@@ -189,7 +189,7 @@ ADMIN_KEY = "ck_the-admin-key-of-the-pool"
 def settings(postgres, database, redis, request):
     return {
         "CURT_STORE_URL": database,
-        "CURT_KEYS_STOCK_URL": postgres.database(f"{request.node.name[:40]}-keys"),
+        "CURT_KEYS_DB_URL": postgres.database(f"{request.node.name[:40]}-keys"),
         "CURT_KEYS_URL": redis.url(),
         "CURT_ADMIN_KEY": ADMIN_KEY,
     }
@@ -244,7 +244,7 @@ def test_a_key_that_comes_back_to_the_keys_db_by_mistake_names_no_second_link(en
 
 def test_the_key_of_a_link_that_is_over_comes_back_through_the_pipeline(engines, redis, settings):
     settings = {**settings, "CURT_KEYS_QUARANTINE": "0ms", "CURT_CACHE_NEGATIVE_TIME": "0ms", "CURT_KEYS_LOW": 1,
-                "CURT_KEYS_HIGH": 10, "CURT_KEYS_STOCK_LOW": 10, "CURT_KEYS_STOCK_HIGH": 10}
+                "CURT_KEYS_HIGH": 10, "CURT_KEYS_DB_LOW": 10, "CURT_KEYS_DB_HIGH": 10}
     _, client = serve(engines, settings)
     old = client.create_ending(300, "https://example.com/old")["key"]
     until(lambda: client.target(old) is None, "the link is over")
@@ -266,7 +266,7 @@ def test_a_shard_that_fails_over_costs_no_link_its_key(engines, settings):
     """Sentinel promotes a replica while links are made; keys that it brings back name nothing twice."""
     shard = engines.redis_set("shard")
     settings = {**settings, "CURT_KEYS_URL": shard.url(), "CURT_LEASE_URL": f"file:{engines.folder}/leases", "CURT_KEYS_LOW": 200,
-                "CURT_KEYS_HIGH": 300, "CURT_KEYS_STOCK_LOW": 500, "CURT_KEYS_STOCK_HIGH": 1000, "CURT_KEYS_BATCH": 8}
+                "CURT_KEYS_HIGH": 300, "CURT_KEYS_DB_LOW": 500, "CURT_KEYS_DB_HIGH": 1000, "CURT_KEYS_BATCH": 8}
     for service in ("keygen", "keysync"):
         engines.add(Curt(engines, f"{service}-over", service, settings)).start()
     _, client = serve(engines, settings, CURT_KEYS_SOURCE="pool")
@@ -299,16 +299,16 @@ def try_to_create_as(client, alias):
 
 
 @pytest.mark.parametrize("service, missing, named", [
-    ("keygen", "CURT_KEYS_STOCK_URL", "keys.stock_url"),
+    ("keygen", "CURT_KEYS_DB_URL", "keys.db_url"),
     ("keygen", "CURT_STORE_URL", "store.url"),
     ("keygen", "CURT_KEYS_URL", "lease.url"),
-    ("keysync", "CURT_KEYS_STOCK_URL", "keys.stock_url"),
+    ("keysync", "CURT_KEYS_DB_URL", "keys.db_url"),
     ("keysync", "CURT_KEYS_URL", "keys.url"),
 ])
 def test_a_service_that_lacks_a_setting_names_it(service, missing, named):
     settings = {
         "CURT_STORE_URL": "postgres://curt:hidden@127.0.0.1:1/links",
-        "CURT_KEYS_STOCK_URL": "postgres://curt:hidden@127.0.0.1:1/keys",
+        "CURT_KEYS_DB_URL": "postgres://curt:hidden@127.0.0.1:1/keys",
         "CURT_KEYS_URL": "redis://:hidden@127.0.0.1:1",
     }
     del settings[missing]

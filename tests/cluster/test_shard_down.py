@@ -78,7 +78,7 @@ def test_links_are_made_with_keys_from_the_pool_and_no_key_is_lost(nursery, engi
     """More links than there are keys on the shard: those that would lie in the other database do not keep it from being
     filled again."""
     env |= {"CURT_KEYS_URL": redis.url(), "CURT_KEYS_LOW": 200, "CURT_KEYS_HIGH": 300,
-            "CURT_KEYS_STOCK_URL": postgres.database("away-keys"), "CURT_KEYS_STOCK_LOW": 4000, "CURT_KEYS_STOCK_HIGH": 5000}
+            "CURT_KEYS_DB_URL": postgres.database("away-keys"), "CURT_KEYS_DB_LOW": 4000, "CURT_KEYS_DB_HIGH": 5000}
     server = nursery("--workers", "1", "--keys-source", "pool", env=env)
     for service in ("keygen", "keysync"):
         engines.add(Curt(engines, f"{service}-away", service, env)).start()

@@ -1,7 +1,7 @@
 """Servers on one store: they start together, know the same people, and take keys from the source that is set."""
 import pytest
 
-from books import link_stats
+from reconciliation import link_stats
 from harness import assert_problem, is_over, until
 from people import Person, key_of, make_user, still_let_in
 from prometheus import metric, read

@@ -7,7 +7,7 @@ import pytest
 
 import harness
 import prometheus
-from books import link_stats, window
+from reconciliation import link_stats, window
 from harness import assert_problem, until
 from test_docs import documented_metrics
 from ways import Backends, Way

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from books import Clicks, Impressions, link_stats, window
+from reconciliation import Clicks, Impressions, link_stats, window
 from harness import hammer_end, hammer_start, until
 from ways import ALL, Backends, Way, full, say
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from books import link_stats, overview, post_events, visits, window
+from reconciliation import link_stats, overview, post_events, visits, window
 from harness import until
 from ways import ALL, Backends, Way, full, say
 

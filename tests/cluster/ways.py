@@ -5,7 +5,7 @@ import os
 import pathlib
 import urllib.request
 
-from books import books
+from reconciliation import reconciliation
 from cluster import Curt
 from harness import until
 

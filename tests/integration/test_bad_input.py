@@ -464,7 +464,7 @@ def test_a_wrong_line_of_the_configuration_is_named(tmp_path, name):
 
 
 @pytest.mark.parametrize("name, value, words", [
-    ("CURT_WORKER", "2", ["CURT_WORKER", "did you mean CURT_WORKERS?"]),
+    ("CURT_SERVE_WORKER", "2", ["CURT_SERVE_WORKER", "did you mean CURT_SERVE_WORKERS?"]),
     ("CURT_NONSENSE", "", ["CURT_NONSENSE", "unknown setting"]),
     ("CURT_WORKERS", "two", ["CURT_WORKERS", "'two'"]),
     ("CURT_LOG_LEVEL", "loud", ["CURT_LOG_LEVEL", "'loud'"]),

@@ -959,7 +959,7 @@ def test_the_doctor_asks_the_queue_and_those_who_remember_what_was_seen(serve):
 def test_the_doctor_finds_a_store_that_fails(serve):
     server = serve("--store-url", "fault:ping=unavailable;sqlite:")
     state, text = doctor("--data", server.data)["store"]
-    assert state == "BAD" and "told to fail" in text
+    assert state == "BAD" and "injected fault" in text
 
 
 @pytest.mark.embedded("it is about SQLite's files")

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from books import Stuck, books, link_stats, overview, settled
+from reconciliation import Stuck, books, link_stats, overview, settled
 from harness import assert_problem, hammer, scaled, until
 from people import Crowd, make_person
 from prometheus import metric

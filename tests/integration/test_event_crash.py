@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from books import Clicks, Impressions, books, link_stats, overview, post_events, settled, visits, window
+from reconciliation import Clicks, Impressions, books, link_stats, overview, post_events, settled, visits, window
 from harness import hammer_end, hammer_start, scaled, until
 from prometheus import metric
 

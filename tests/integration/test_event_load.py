@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from books import Clicks, books, link_stats, overview, settled
+from reconciliation import Clicks, books, link_stats, overview, settled
 from harness import ADMIN_KEY, hammer, hammer_end, hammer_start, until
 from nursery import Nursery
 from prometheus import metric

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from books import books, settled, window
+from reconciliation import reconciliation, settled, window
 from harness import assert_problem, hammer, scaled, until
 from wire import chunked, request
 

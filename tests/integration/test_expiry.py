@@ -1,7 +1,7 @@
 """When a link begins, when it ends, where the late go; and that nobody can tell why there is no link."""
 import pytest
 
-from books import link_stats, settled, visits
+from reconciliation import link_stats, settled, visits
 from harness import assert_problem, is_over, scaled, soon, unchanged, until
 from people import Crowd
 from wire import request

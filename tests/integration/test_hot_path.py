@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from books import settled
+from reconciliation import settled
 from harness import PROBE, until
 from prometheus import metric
 from wire import request

@@ -9,7 +9,7 @@ import time
 import pytest
 
 import prometheus
-from books import settled
+from reconciliation import settled
 from harness import ADMIN_KEY, PATIENCE_S, VARIANT, scaled, unchanged, until
 from nursery import Nursery
 from prometheus import metric

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from books import settled
+from reconciliation import settled
 from harness import ADMIN_KEY, PATIENCE_S, VARIANT, assert_problem, hammer, scaled, until
 from people import key_of, make_user
 from prometheus import metric

@@ -8,7 +8,7 @@ import time
 import pytest
 
 import prometheus
-from books import settled
+from reconciliation import settled
 from harness import ADMIN_KEY, ROOT, WELL, hammer, scaled, until
 from wire import request
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 import prometheus
-from books import Clicks, Impressions, Stuck, books, link_stats, settled, window
+from reconciliation import Clicks, Impressions, Stuck, books, link_stats, settled, window
 from harness import assert_problem, hammer, scaled, until
 
 SPOOL = 1 << 20

@@ -4,7 +4,7 @@ import re
 import pytest
 import requests
 
-from books import link_stats, settled
+from reconciliation import link_stats, settled
 from harness import PATIENCE_S, assert_problem, folder_bytes, until
 from people import Crowd, Person, make_person
 from wire import request

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from books import settled
+from reconciliation import settled
 from harness import assert_problem, scaled, until
 from people import COOKIE, Person, key_of, make_person, make_user
 from wire import request

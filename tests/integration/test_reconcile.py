@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from books import books, settled
+from reconciliation import reconciliation, settled
 from harness import assert_problem, hammer_end, hammer_start, scaled
 
 GROWING = ("redirects_served", "clicks_logged", "clicks_consumed", "clicks_in_rollups", "impressions_accepted",

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from books import books, link_stats, overview, post_events, settled, visits, window
+from reconciliation import reconciliation, link_stats, overview, post_events, settled, visits, window
 from harness import ADMIN_KEY, assert_problem, until
 from wire import request
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from books import Stuck, link_stats, settled, window
+from reconciliation import Stuck, link_stats, settled, window
 from harness import curt, hammer, scaled
 
 KEYS = 5

@@ -1,6 +1,6 @@
 """A whole cluster on this machine, for tests and for tools/cluster:
 
-    two PostgreSQL shards, the first with a replica      links (store.url, store.replicas) and keys (keys.stock_url)
+    two PostgreSQL shards, the first with a replica      links (store.url, store.replicas) and keys (keys.db_url)
     four Redis servers                                   keys that are ready for use (keys.url)
     two Redis servers                                    the shared cache (cache.url)
     a Redis primary, two replicas, three Sentinels       leases and limits (lease.url, limits.url)
@@ -114,7 +114,7 @@ class Cluster:
             "CURT_STORE_REPLICAS": self.replica.url("links"),
             "CURT_CACHE_URL": ",".join(cache.url() for cache in self.caches),
             "CURT_KEYS_URL": ",".join(shard.url() for shard in self.key_shards),
-            "CURT_KEYS_STOCK_URL": ",".join(shard.url("keys") for shard in self.shards),
+            "CURT_KEYS_DB_URL": ",".join(shard.url("keys") for shard in self.shards),
             "CURT_LEASE_URL": self.leader.url(),
             "CURT_LIMITS_URL": self.leader.url(),
             "CURT_QUEUE_URL": self.kafka.url(),

@@ -265,8 +265,8 @@ TEST(errors_in_the_environment_name_the_variable)
 	    NULL, WORDS("CURT_EVENTS_FLUSH_MS=5"), NULL,
 	    "CURT_EVENTS_FLUSH_MS: events.flush_ms must be a duration from 1ms to 1m with its unit, such "
 	    "as 250ms, 5s, 2m, 1h or 7d, not '5'");
-	assert_fails(NULL, WORDS("CURT_LISTN=:80"), NULL,
-	             "CURT_LISTN: unknown setting; did you mean CURT_LISTEN?");
+	assert_fails(NULL, WORDS("CURT_SERVE_LISTN=:80"), NULL,
+	             "CURT_SERVE_LISTN: unknown setting; did you mean CURT_SERVE_LISTEN?");
 	assert_fails(NULL, WORDS("CURT_SOMETHING_ELSE_ENTIRELY=1"), NULL,
 	             "CURT_SOMETHING_ELSE_ENTIRELY: unknown setting; unset this variable");
 	assert_fails(NULL, WORDS("CURT_FLUSH_MS=1s"), NULL,

@@ -18,7 +18,7 @@ TEST(rows_of_serve_leave_their_section_out)
 	conf_flag_name(&row, name);
 	assert_string_equal(name, "--base-url");
 	conf_env_name(&row, name);
-	assert_string_equal(name, "CURT_BASE_URL");
+	assert_string_equal(name, "CURT_SERVE_BASE_URL");
 }
 
 TEST_MAIN()

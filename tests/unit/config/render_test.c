@@ -71,7 +71,7 @@ TEST(markdown_has_every_row_with_all_its_names)
 {
 	const char *text = rendered(conf_markdown);
 	assert_says(text, "\n### serve.base_url\n\nThe address in short links.\n\n"
-	                  "- Flag `--base-url`, variable `CURT_BASE_URL`\n"
+	                  "- Flag `--base-url`, variable `CURT_SERVE_BASE_URL`\n"
 	                  "- Value: text without control characters\n");
 	assert_says(text, "\n### store.pool_max\n\nConnections at most.\n\n"
 	                  "- Flag `--store-pool-max`, variable `CURT_STORE_POOL_MAX`\n"

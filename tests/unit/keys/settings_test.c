@@ -16,7 +16,7 @@ static void release(struct keys_settings *s)
 
 TEST(a_low_mark_above_its_high_one_is_refused_by_name)
 {
-	char *of_shards[] = {"--keys-low=6000"}, *of_stocks[] = {"--keys-stock-high=5"};
+	char *of_shards[] = {"--keys-low=6000"}, *of_stocks[] = {"--keys-db-high=5"};
 	struct keys_settings s;
 	struct err e = {""};
 	load(&s, of_shards, 1);
@@ -25,7 +25,7 @@ TEST(a_low_mark_above_its_high_one_is_refused_by_name)
 	release(&s);
 	load(&s, of_stocks, 1);
 	assert_int_equal(keys_settings_check(&s, &e), ERR_INVALID);
-	assert_non_null(strstr(e.text, "keys.stock_low"));
+	assert_non_null(strstr(e.text, "keys.db_low"));
 	release(&s);
 }
 

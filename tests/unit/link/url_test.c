@@ -254,7 +254,7 @@ TEST(malformed_utf_8_is_refused)
 TEST(links_to_ourselves_are_refused)
 {
 	static const struct row rows[] = {
-	    {"http://s.example/abc", "points back at this server (s.example)"},
+	    {"http://s.example/abc", "points back to this server (s.example)"},
 	    {"https://s.example/abc", "points back"},
 	    {"https://S.Example.:443", "points back"},
 	    {"http://s.example:80?x", "points back"},
