@@ -88,9 +88,10 @@ $(OUT)/obj/%.o: src/%.c Makefile
 	@echo "  cc    $<"
 	@$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-# The commit that `curt version` prints; without git there is none.
-$(OUT)/obj/cmd/version.o: CPPFLAGS += -DCURT_COMMIT='"$(COMMIT)"'
-$(OUT)/obj/cmd/version.o: $(OUT)/commit
+# The commit that `curt version` and /metrics print; without git there is none.
+STAMPED := $(OUT)/obj/cmd/version.o $(OUT)/obj/obs/process.o
+$(STAMPED): CPPFLAGS += -DCURT_COMMIT='"$(COMMIT)"'
+$(STAMPED): $(OUT)/commit
 $(OUT)/commit: FORCE
 	@mkdir -p $(@D)
 	@echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' >$@

@@ -80,6 +80,10 @@ enum link_verdict {
 	LINK_UNCOUNTED, /* `limit` must be counted first */
 };
 
+/* Who may follow a link that was read for `read->user` (0: anonymous): LINK_OPEN, LINK_SIGN_IN or LINK_FORBIDDEN.
+ * `sees_all`: an admin, who may follow every link. */
+enum link_verdict links_may_follow(const struct store_lookup *read, bool sees_all);
+
 /* Resolves one key. */
 struct link_resolve {
 	struct str key;      /* in: folded; lives until the result is used */

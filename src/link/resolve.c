@@ -44,11 +44,13 @@ static bool is_for_everybody(const struct link_record *link)
 	return !link->is_private && !link->password.ptr;
 }
 
-static bool is_permitted(const struct link_resolve *w, const struct store_lookup *read)
+enum link_verdict links_may_follow(const struct store_lookup *read, bool sees_all)
 {
-	if (w->sees_all || !read->link.is_private)
-		return true;
-	return w->user != 0 && (w->user == read->link.owner || read->permitted);
+	if (sees_all || !read->link.is_private)
+		return LINK_OPEN;
+	if (read->user == 0)
+		return LINK_SIGN_IN;
+	return read->user == read->link.owner || read->permitted ? LINK_OPEN : LINK_FORBIDDEN;
 }
 
 static bool is_locked(const struct link_resolve *w, const struct link_record *link)
@@ -94,9 +96,10 @@ static int judge(struct links *l, struct link_resolve *w, const struct store_loo
 	const struct link_record *link = &read->link;
 	if (!is_there(link, now_ms))
 		return ERR_NOT_FOUND;
-	if (!is_permitted(w, read))
-		w->verdict = w->user != 0 ? LINK_FORBIDDEN : LINK_SIGN_IN;
-	else if (link_has_ended(link, now_ms))
+	w->verdict = links_may_follow(read, w->sees_all);
+	if (w->verdict != LINK_OPEN)
+		return 0;
+	if (link_has_ended(link, now_ms))
 		w->verdict = LINK_LATE;
 	else
 		return judge_clicks(l, w, link);

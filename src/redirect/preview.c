@@ -56,12 +56,12 @@ static void preview_done(struct read_job *j)
 		problem_reply_store(j->conn, found->result);
 	} else if (link->is_private && j->found == ACCOUNT_STALE) {
 		caller_reply_stale(j->conn, j->as_html);
-	} else if (link->is_private && found->user == 0 && !j->sees_all) {
-		deny_verdict(j->conn, LINK_SIGN_IN, link->key, j->as_html);
-	} else if (link->is_private && !j->sees_all && found->user != link->owner && !found->permitted) {
-		deny_verdict(j->conn, LINK_FORBIDDEN, link->key, j->as_html);
 	} else {
-		reply_preview(j, link);
+		enum link_verdict verdict = links_may_follow(found, j->sees_all);
+		if (verdict == LINK_OPEN)
+			reply_preview(j, link);
+		else
+			deny_verdict(j->conn, verdict, link->key, j->as_html);
 	}
 }
 

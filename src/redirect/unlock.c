@@ -40,10 +40,9 @@ static void unlock_run(struct query_job *base)
 		base->result = ERR_NOT_FOUND;
 		return;
 	}
-	const struct link_resolve *who = &j->redirect->resolve;
-	if (link->is_private && !who->sees_all &&
-	    (who->user == 0 || (who->user != link->owner && !j->lookup.permitted))) {
-		j->verdict = who->user != 0 ? LINK_FORBIDDEN : LINK_SIGN_IN;
+	enum link_verdict verdict = links_may_follow(&j->lookup, j->redirect->resolve.sees_all);
+	if (verdict != LINK_OPEN) {
+		j->verdict = verdict;
 		return;
 	}
 	if (late) {
