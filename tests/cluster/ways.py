@@ -5,7 +5,7 @@ import os
 import pathlib
 import urllib.request
 
-from reconciliation import reconciliation
+from reconciliation import reconcile
 from cluster import Curt
 from harness import until
 
@@ -81,9 +81,9 @@ class Way:
         return worker.launch() if "CURT_FAILPOINT" in env else worker.start()
 
     def settled(self, seconds=120):
-        """The books once everything that was logged is counted."""
+        """The counts once everything that was logged is counted."""
         def look():
-            now = books(self.server, deep=False)
+            now = reconcile(self.server, deep=False)
             return now if now["clicks_pending"] == now["impressions_pending"] == 0 and \
                 now["orphans_logged"] == now["orphans_in_rollups"] else None
         now = until(look, f"{self.queue} and {self.sink} have counted it all", seconds)

@@ -6,16 +6,16 @@ import sqlite3
 from harness import until
 
 
-def books(server, deep=False):
+def reconcile(server, deep=False):
     response = server.get("/api/v1/reconcile" + ("?deep=true" if deep else ""))
     assert response.status_code == 200, response.text
     return response.json()
 
 
 def settled(server, deep=True, seconds=None):
-    """The books once everything that was logged is counted. They must balance, at all times."""
+    """The counts once everything that was logged is counted. They must agree, at all times."""
     def look():
-        now = books(server, deep)
+        now = reconcile(server, deep)
         assert now["difference"] == 0, now
         return now if now["clicks_pending"] == now["impressions_pending"] == 0 and \
             now["orphans_logged"] == now["orphans_in_rollups"] else None

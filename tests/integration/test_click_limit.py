@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from reconciliation import Stuck, books, link_stats, overview, settled
+from reconciliation import Stuck, link_stats, overview, reconcile, settled
 from harness import assert_problem, hammer, scaled, until
 from people import Crowd, make_person
 from prometheus import metric
@@ -361,7 +361,7 @@ def test_a_full_log_refuses_and_costs_nothing_of_the_limit(serve, tmp_path):
     assert counted(server, key) == 20
     through = follow(server, fresh, 25).count(302)
     assert through in (19, 20) and counted(server, fresh) == 20
-    assert books(server)["difference"] == 0
+    assert reconcile(server)["difference"] == 0
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, "10", True, [], 2 ** 53 + 1, 2 ** 64])

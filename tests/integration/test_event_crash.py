@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from reconciliation import Clicks, Impressions, books, link_stats, overview, post_events, settled, visits, window
+from reconciliation import Clicks, Impressions, link_stats, overview, post_events, reconcile, settled, visits, window
 from harness import hammer_end, hammer_start, scaled, until
 from prometheus import metric
 
@@ -92,7 +92,7 @@ def assert_every_answer_counts(siege):
 def assert_nothing_counts_again(siege):
     """All that was acknowledged is sent once more: it is known."""
     server = siege.server
-    before, ads = books(server), window(server)
+    before, ads = reconcile(server), window(server)
     ids = list(siege.impressions.taken.items())
     now_ms = int(time.time() * 1000)
     for at in range(0, len(ids), RESEND):
@@ -124,7 +124,7 @@ def judge(siege):
     assert len(siege.impressions.taken) > siege.lives * 20
     assert sum(siege.clicks.doubtful.values()) > 0, "and it was cut off in the middle"
     assert_every_answer_counts(siege)
-    print(books(siege.server))
+    print(reconcile(siege.server))
     assert_nothing_counts_again(siege)
     assert_totals_reach_the_links(siege)
     assert_sound(siege.server)

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from reconciliation import Clicks, books, link_stats, overview, settled
+from reconciliation import Clicks, link_stats, overview, reconcile, settled
 from harness import ADMIN_KEY, hammer, hammer_end, hammer_start, until
 from nursery import Nursery
 from prometheus import metric
@@ -54,10 +54,10 @@ def test_a_burst_is_counted_to_the_last_and_its_backlog_drains_by_itself(loaded)
     before = settled(server)
     calm = hammer_start("redirect", port=server.port, keys=keys, connections=4, rate=100, browsers=1,
                         seconds=BURST_SECONDS + 2)
-    until(lambda: books(server)["redirects_served"] - before["redirects_served"] > 100, "the calm has begun")
+    until(lambda: reconcile(server)["redirects_served"] - before["redirects_served"] > 100, "the calm has begun")
     burst = hammer("redirect", port=server.port, keys=keys, connections=2 * (os.cpu_count() or 1), pipeline=16, skew=80,
                    browsers=1, seconds=BURST_SECONDS)
-    backlog, memory = books(server)["clicks_pending"], server.status_field("VmHWM")
+    backlog, memory = reconcile(server)["clicks_pending"], server.status_field("VmHWM")
     after_burst = hammer_end(calm)
     for report in (burst, after_burst):
         assert (report["wrong"], report["broken"]) == (0, 0), report["first_wrong"]

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from reconciliation import reconciliation, settled, window
+from reconciliation import reconcile, settled, window
 from harness import assert_problem, hammer, scaled, until
 from wire import chunked, request
 
@@ -170,7 +170,7 @@ WRONG = {
 def test_a_wrong_event_gets_400_with_the_reason_and_does_not_count(counting, changes, reason):
     before = settled(counting, deep=False)
     assert_problem(send(counting, event(**changes)), 400, reason)
-    after = books(counting)
+    after = reconcile(counting)
     assert after["impressions_accepted"] == before["impressions_accepted"]
     assert after["rejected"] == before["rejected"] + 1
 
@@ -211,9 +211,9 @@ BAD_BODIES = {
 
 @pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES)
 def test_a_body_that_is_no_event_gets_400(counting, body):
-    before = books(counting)["impressions_accepted"]
+    before = reconcile(counting)["impressions_accepted"]
     assert_problem(send(counting, body), 400)
-    assert books(counting)["impressions_accepted"] == before
+    assert reconcile(counting)["impressions_accepted"] == before
 
 
 def test_a_batch_takes_what_is_good_and_says_what_is_not(counting, ad):
@@ -225,7 +225,7 @@ def test_a_batch_takes_what_is_good_and_says_what_is_not(counting, ad):
     assert all(set(item) == {"index", "error"} and item["error"].endswith(".") for item in answer["rejected"])
     assert "ts must be an integer" in answer["rejected"][1]["error"]
     assert counted(counting, ad) == 2
-    assert books(counting)["rejected"] == before["rejected"] + 5
+    assert reconcile(counting)["rejected"] == before["rejected"] + 5
 
 
 def test_a_line_that_is_no_json_spoils_nobody_elses(counting, ad):
@@ -247,7 +247,7 @@ def test_other_methods_get_405(counting):
 def test_a_body_beyond_the_limit_gets_413_and_does_not_count(serve):
     server = serve("--limits-body-bytes", "64k")
     assert_problem(send(server, [event(campaign="x" * 2000) for _ in range(100)]), 413)
-    assert books(server)["impressions_accepted"] == 0
+    assert reconcile(server)["impressions_accepted"] == 0
 
 
 # Counted once
@@ -257,7 +257,7 @@ def test_duplicates_in_one_body_count_once(counting, ad):
     twice = event(adId=ad)
     assert send(counting, [twice, twice, event(adId=ad), twice]).json()["accepted"] == 4
     assert counted(counting, ad) == 2
-    assert books(counting)["duplicates"] == before["duplicates"] + 2
+    assert reconcile(counting)["duplicates"] == before["duplicates"] + 2
 
 
 def test_duplicates_in_later_bodies_count_once(counting, ad):
@@ -268,7 +268,7 @@ def test_duplicates_in_later_bodies_count_once(counting, ad):
         settled(counting)
     assert send(counting, dict(again, userId="other", ts=now_ms() - 5000)).status_code == 204, "the id alone decides"
     assert counted(counting, ad) == 1
-    assert books(counting)["duplicates"] == before["duplicates"] + 3
+    assert reconcile(counting)["duplicates"] == before["duplicates"] + 3
 
 
 def test_a_duplicate_counts_for_the_ad_that_it_named_first(counting, ad):

@@ -8,7 +8,7 @@ import time
 import pytest
 
 import prometheus
-from reconciliation import Clicks, Impressions, Stuck, books, link_stats, settled, window
+from reconciliation import Clicks, Impressions, Stuck, link_stats, reconcile, settled, window
 from harness import assert_problem, hammer, scaled, until
 
 SPOOL = 1 << 20
@@ -107,7 +107,7 @@ def test_a_spool_that_is_full_at_the_start_drains(serve, keys, tmp_path):
     path, made = keys(server)
     with Stuck(server):
         fill(server, path, tmp_path / "clicks")
-        before = books(server)
+        before = reconcile(server)
         server.kill()
     server.start()
     after = settled(server)
@@ -121,7 +121,7 @@ def test_a_sink_that_is_stuck_for_a_moment_loses_nothing(server, keys, tmp_path)
     with Stuck(server):
         report = hammer("redirect", port=server.port, keys=path, connections=8, count=scaled(20_000))
         until(lambda: server.get("/readyz", key=None).json()["status"] == "degraded", "it says that it does not get on")
-        assert books(server)["clicks_pending"] > 0
+        assert reconcile(server)["clicks_pending"] > 0
         assert server.get("/stats?timeWindowMinutes=5", key=None).status_code == 200, "questions are answered"
     now = settled(server)
     assert now["clicks_in_rollups"] == report["answered"] and now["dropped"] == 0
@@ -224,7 +224,7 @@ def test_a_full_disk_is_reported_and_over_when_there_is_room(nursery, tiny_disk,
         assert ready["status"] == "degraded", ready
         return True
 
-    while books(server)["dropped"] == 0 or not is_told():
+    while reconcile(server)["dropped"] == 0 or not is_told():
         fill_up(ballast)
         report = hammer("redirect", port=server.port, keys=path, connections=4, count=2000)
         assert report["wrong"] == report["broken"] == 0, "redirects go on"

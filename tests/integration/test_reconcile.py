@@ -1,9 +1,9 @@
-"""The books balance at every moment, not only when all is quiet."""
+"""The counts agree at every moment, not only when all is quiet."""
 import time
 
 import pytest
 
-from reconciliation import reconciliation, settled
+from reconciliation import reconcile, settled
 from harness import assert_problem, hammer_end, hammer_start, scaled
 
 GROWING = ("redirects_served", "clicks_logged", "clicks_consumed", "clicks_in_rollups", "impressions_accepted",
@@ -12,10 +12,10 @@ GROWING = ("redirects_served", "clicks_logged", "clicks_consumed", "clicks_in_ro
 
 
 def watch(server, loads):
-    """Looks at the books for as long as the loads go on; how often it did."""
-    before, looks = books(server), 0
+    """Reconciles for as long as the loads go on; how often it did."""
+    before, looks = reconcile(server), 0
     while any(load.poll() is None for load in loads):
-        now = books(server, deep=looks % 10 == 9)
+        now = reconcile(server, deep=looks % 10 == 9)
         assert now["difference"] == 0, now
         assert all(now[name] >= before[name] for name in GROWING), (before, now)
         assert now["clicks_consumed"] <= now["clicks_logged"] == now["redirects_served"]

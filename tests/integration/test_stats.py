@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from reconciliation import reconciliation, link_stats, overview, post_events, settled, visits, window
+from reconciliation import link_stats, overview, post_events, reconcile, settled, visits, window
 from harness import ADMIN_KEY, assert_problem, until
 from wire import request
 
@@ -503,12 +503,12 @@ def test_visitors_are_distinguished_by_address_and_agent(serve):
 
 
 def test_the_reconciliation_of_a_quiet_server_is_complete(server):
-    assert set(books(server)) == {
+    assert set(reconcile(server)) == {
         "redirects_served", "clicks_logged", "clicks_consumed", "clicks_in_rollups", "clicks_pending",
         "impressions_accepted", "impressions_consumed", "impressions_counted", "impressions_pending", "orphans_logged",
         "orphans_in_rollups", "duplicates", "rejected", "dead_letters", "dropped", "damaged_bytes", "difference"}
-    assert set(books(server, deep=True)) - set(books(server)) == {"visit_rows", "impression_rows"}
-    assert all(value == 0 for value in books(server, deep=True).values())
+    assert set(reconcile(server, deep=True)) - set(reconcile(server)) == {"visit_rows", "impression_rows"}
+    assert all(value == 0 for value in reconcile(server, deep=True).values())
 
 
 @pytest.mark.parametrize("query", ["?to=0", "?from=0", "?to=99999999999999999", "?to=4611686018427387903"])

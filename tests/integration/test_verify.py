@@ -1,4 +1,4 @@
-"""Damage to the event log is found and named, and never crosses into the books; `curt stats` in the terminal."""
+"""Damage to the event log is found and named, and never reaches the counts; `curt stats` in the terminal."""
 import json
 import random
 import re
