@@ -23,7 +23,7 @@ struct str redis_name(const struct redis *r)
 
 static int away(const struct redis *r, const char *why, struct err *e)
 {
-	return err_set(e, ERR_UNAVAILABLE, "Redis (%.*s) is away: %s", STR_ARG(redis_name(r)), why);
+	return err_set(e, ERR_UNAVAILABLE, "Redis (%.*s) does not answer: %s", STR_ARG(redis_name(r)), why);
 }
 
 static int driver_connect(void *ctx, void **ret, struct err *e)

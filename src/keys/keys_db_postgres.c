@@ -32,14 +32,14 @@ static const char *const layout_steps[] = {
 };
 
 static const struct pg_statement layout_sql = {
-    "stock-layout", "SELECT coalesce(max(version), 0)::bigint, coalesce(max(name), '') FROM key_layout"};
+    "keys-layout", "SELECT coalesce(max(version), 0)::bigint, coalesce(max(name), '') FROM key_layout"};
 
-static const struct pg_statement count_sql = {"stock-count", "SELECT sum(keys)::bigint FROM key_count"};
+static const struct pg_statement count_sql = {"keys-count", "SELECT sum(keys)::bigint FROM key_count"};
 
 /* The fence's row stays locked until the statement ends: a late process waits for it, then sees the larger
  * number. */
 static const struct pg_statement add_sql = {
-    "stock-add",
+    "keys-add",
     "WITH guard AS (UPDATE key_fence SET fence = $1 WHERE name = 'keygen' AND fence <= $1 RETURNING fence), "
     "added AS (INSERT INTO key_stock SELECT rtrim(k, '!'), right(k, 1) = '!' FROM unnest($2::text[]) AS k "
     "WHERE EXISTS (SELECT FROM guard) ON CONFLICT DO NOTHING RETURNING key), "
@@ -48,7 +48,7 @@ static const struct pg_statement add_sql = {
     "SELECT (SELECT count(*) FROM guard), (SELECT count(*) FROM added)"};
 
 static const struct pg_statement return_sql = {
-    "stock-return",
+    "keys-return",
     "WITH added AS (INSERT INTO key_stock SELECT rtrim(k, '!'), right(k, 1) = '!' FROM unnest($1::text[]) AS "
     "k ON CONFLICT DO NOTHING RETURNING key), "
     "counted AS (UPDATE key_count SET keys = keys + (SELECT count(*) FROM added) "
@@ -58,7 +58,7 @@ static const struct pg_statement return_sql = {
 /* An array: the inner query runs once, and its keys are found by the index, whatever the planner estimates
  * for a table that is emptied and filled all the time. */
 static const struct pg_statement take_sql = {
-    "stock-take", "WITH taken AS (DELETE FROM key_stock WHERE key = ANY (ARRAY("
+    "keys-take", "WITH taken AS (DELETE FROM key_stock WHERE key = ANY (ARRAY("
                   "SELECT key FROM key_stock LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING key, used_before), "
                   "counted AS (UPDATE key_count SET keys = keys - (SELECT count(*) FROM taken) "
                   "WHERE slot = pg_backend_pid() % 16 AND EXISTS (SELECT FROM taken)) "

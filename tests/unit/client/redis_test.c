@@ -352,7 +352,7 @@ TEST(sentinels_that_are_down_are_reported)
 	struct redis *r = open_url("redis+sentinel://127.0.0.1:1,127.0.0.1:2/main");
 	struct err e = {""};
 	assert_null(redis_take(r, &e));
-	assert_non_null(strstr(e.text, "(main@127.0.0.1:1/0) is away"));
+	assert_non_null(strstr(e.text, "(main@127.0.0.1:1/0) does not answer"));
 	assert_true(redis_is_failing(r));
 	redis_free(r);
 }
