@@ -214,7 +214,7 @@ def test_a_server_without_keys_says_so_and_goes_on_with_the_next_key(engines, re
     dry = try_to_create(client)
     assert dry.status_code == 503
     assert "Retry-After" in dry.headers
-    assert "keys are left in stock" in dry.json()["detail"]
+    assert "key pool is empty" in dry.json()["detail"]
     assert client.create(alias="by-name")["key"] == "by-name"
 
     redis.ask("RPUSH", LIST, "fromPol")
