@@ -8,7 +8,6 @@
 #include "handler/input.h"
 #include "handler/jobs.h"
 #include "handler/key_json.h"
-#include "handler/link_param.h"
 #include "handler/problem.h"
 #include "handler/reply.h"
 

@@ -1,7 +1,6 @@
 /* GET /api/v1/reconcile: compares what was served, logged and counted. */
 #include "api/handlers.h"
 #include "base/json_out.h"
-#include "handler/caller.h"
 #include "handler/query_job.h"
 #include "handler/reply.h"
 

@@ -3,7 +3,6 @@
  * a client repeats it until none remain; `curt sweep` does.
  */
 #include "api/handlers.h"
-#include "handler/caller.h"
 #include "handler/problem.h"
 #include "handler/query_job.h"
 #include "handler/reply.h"

@@ -11,7 +11,6 @@
 #include "handler/guess_limits.h"
 #include "handler/input.h"
 #include "handler/jobs.h"
-#include "handler/link_param.h"
 #include "handler/problem.h"
 #include "handler/query_job.h"
 #include "handler/reply.h"

@@ -1,6 +1,5 @@
 /* Lookups: who a key, a session or a name stands for, from the cache. Filling it: accounts_cache.c. */
 #include "auth/accounts_private.h"
-#include "os/clock.h"
 
 #include <sodium.h>
 #include <stdlib.h>

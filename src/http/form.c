@@ -1,6 +1,5 @@
 #include "http/form.h"
 
-#include "http/chars.h"
 
 bool http_is_form(const struct http_request *req)
 {

@@ -3,7 +3,6 @@
 #include "base/hash.h"
 #include "obs/log.h"
 #include "obs/metrics.h"
-#include "os/clock.h"
 #include "queue/topics.h"
 
 #include <stdlib.h>
