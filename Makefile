@@ -4,7 +4,7 @@
 # make bench    measure against alternatives     make fuzz   fuzz the parsers for a while
 # make cluster  run a whole cluster here
 # make fmt      format the sources               make lint   static checks
-# make docs     write docs/cli.md and docs/configuration.md
+# make docs     write docs/cli.md, docs/configuration.md and docs/metrics.md
 # make install  PREFIX=/usr/local DESTDIR=       make clean
 #
 # VARIANT=asan or VARIANT=tsan puts an instrumented build of the same targets under build/VARIANT/.
