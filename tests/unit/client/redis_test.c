@@ -282,7 +282,7 @@ TEST(a_dead_server_is_left_alone_and_found_when_it_is_back)
 	redis_return(c);
 	assert_true(redis_is_failing(r));
 	assert_null(redis_take(r, &e));
-	assert_non_null(strstr(e.text, "away"));
+	assert_non_null(strstr(e.text, "does not answer"));
 	redis_server_restart(server, NULL);
 	c = take_in_time(r);
 	assert_false(redis_is_failing(r));
