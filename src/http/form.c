@@ -1,6 +1,5 @@
 #include "http/form.h"
 
-
 bool http_is_form(const struct http_request *req)
 {
 	struct str type = http_request_field(req, STR("content-type"));

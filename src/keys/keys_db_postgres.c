@@ -59,10 +59,10 @@ static const struct pg_statement return_sql = {
  * for a table that is emptied and filled all the time. */
 static const struct pg_statement take_sql = {
     "keys-take", "WITH taken AS (DELETE FROM key_stock WHERE key = ANY (ARRAY("
-                  "SELECT key FROM key_stock LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING key, used_before), "
-                  "counted AS (UPDATE key_count SET keys = keys - (SELECT count(*) FROM taken) "
-                  "WHERE slot = pg_backend_pid() % 16 AND EXISTS (SELECT FROM taken)) "
-                  "SELECT key, used_before FROM taken"};
+                 "SELECT key FROM key_stock LIMIT $1 FOR UPDATE SKIP LOCKED)) RETURNING key, used_before), "
+                 "counted AS (UPDATE key_count SET keys = keys - (SELECT count(*) FROM taken) "
+                 "WHERE slot = pg_backend_pid() % 16 AND EXISTS (SELECT FROM taken)) "
+                 "SELECT key, used_before FROM taken"};
 
 struct keys_db {
 	struct pg_pool *pool;

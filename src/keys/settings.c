@@ -34,8 +34,7 @@ int keys_settings_check(const struct keys_settings *s, struct err *e)
 		return err_set(e, ERR_INVALID, "keys.low = %ju is above keys.high = %ju; swap them",
 		               (uintmax_t)s->low, (uintmax_t)s->high);
 	if (s->db_low > s->db_high)
-		return err_set(e, ERR_INVALID,
-		               "keys.db_low = %ju is above keys.db_high = %ju; swap them",
+		return err_set(e, ERR_INVALID, "keys.db_low = %ju is above keys.db_high = %ju; swap them",
 		               (uintmax_t)s->db_low, (uintmax_t)s->db_high);
 	return 0;
 }

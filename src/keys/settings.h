@@ -10,7 +10,7 @@ struct keys_settings {
 	uint64_t db_low, db_high;
 	uint64_t batch;       /* keys per fetch of the pool */
 	uint64_t sync_shards; /* most shards of one keysync */
-	uint64_t gen_dbs;  /* most keys databases of one keygen */
+	uint64_t gen_dbs;     /* most keys databases of one keygen */
 	uint64_t lease_ms;    /* lease time of both */
 };
 

@@ -8,7 +8,8 @@
 /* Consumes the character, and white space before it, if it is next. */
 static bool take(struct str *s, char c)
 {
-	while (s->len > 0 && memchr(" \t\n\r", s->ptr[0], 4))
+	while (s->len > 0 &&
+	       (s->ptr[0] == ' ' || s->ptr[0] == '\t' || s->ptr[0] == '\n' || s->ptr[0] == '\r'))
 		*s = str_n(s->ptr + 1, s->len - 1);
 	if (s->len == 0 || s->ptr[0] != c)
 		return false;
