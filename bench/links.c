@@ -63,7 +63,7 @@ int main(int argc, char **argv)
 	must(keys, "the keys cannot be written");
 	struct err e;
 	struct links_config config = {.budgets = budgets_new(), .id_block = BATCH};
-	config.settings.rest_ms = 90ULL * DAY_MS;
+	config.settings.quarantine_ms = 90ULL * DAY_MS;
 	must(store_sqlite_open(argv[1], &config.store, &e) == 0, "the store cannot be opened");
 	struct links *links;
 	must(links_new(&config, &links, &e) == 0, "the store's keys cannot be read");
