@@ -116,30 +116,31 @@ static void markdown_section(struct buf *out, const char *title, const char *abo
 
 void metrics_markdown_page(struct buf *out)
 {
-	buf_str(out,
-	        STR("# Metrics\n"
-	            "\n"
-	            "`GET /metrics` of `curt serve`, and of `curt worker` on `worker.listen`, is Prometheus' "
-	            "text format.\n"
-	            "`make docs` writes this page from the same tables.\n"
-	            "\n"
-	            "    scrape_configs:\n"
-	            "      - job_name: curt\n"
-	            "        static_configs:\n"
-	            "          - targets: [\"127.0.0.1:8080\"]\n"
-	            "\n"
-	            "Counters begin at 0 when the process starts. Durations are histograms in seconds, with "
-	            "bounds of 1, 2.5 and 5\n"
-	            "times each power of ten from 10 µs to 10 s. The 99th percentile of redirects:\n"
-	            "\n"
-	            "    histogram_quantile(0.99, sum by (le) (\n"
-	            "      rate(curt_http_request_duration_seconds_bucket{route=\"/{key}\"}[5m])))\n"));
+	buf_str(
+	    out,
+	    STR("# Metrics\n"
+	        "\n"
+	        "`GET /metrics` of `curt serve`, and of `curt worker` on `worker.listen`, is Prometheus' "
+	        "text format.\n"
+	        "`make docs` writes this page from the same tables.\n"
+	        "\n"
+	        "    scrape_configs:\n"
+	        "      - job_name: curt\n"
+	        "        static_configs:\n"
+	        "          - targets: [\"127.0.0.1:8080\"]\n"
+	        "\n"
+	        "Counters begin at 0 when the process starts. Durations are histograms in seconds, with\n"
+	        "bounds of 1, 2.5 and 5 times each power of ten from 10 µs to 10 s. The 99th percentile of\n"
+	        "redirects:\n"
+	        "\n"
+	        "    histogram_quantile(0.99, sum by (le) (\n"
+	        "      rate(curt_http_request_duration_seconds_bucket{route=\"/{key}\"}[5m])))\n"));
 	markdown_section(out, "Every process", "Metrics of parts that a process does not run stay 0.");
 	metrics_markdown_common(out);
 	markdown_section(
 	    out, "curt serve",
 	    "The duration of a request begins when its event loop receives its last byte, and ends\n"
-	    "when its response is handed to the kernel, with its event on record. Requests that the\n"
+	    "just before its response is sent, with its event on record. Requests that the\n"
 	    "loop answers in the turn in which they arrived share one reading of the clock. A route\n"
 	    "appears after its first request; `/{key}` is a short link, `other` is no known route.");
 	metrics_markdown(out, &metrics_http_request_duration, 1);

@@ -15,7 +15,7 @@ enum {
 	LATE_FILL_MS = RCACHE_MARK_MS,
 };
 
-static int settle_keys(struct rcache_node *n, struct redis_conn *c, struct err *e)
+static int deliver_keys(struct rcache_node *n, struct redis_conn *c, struct err *e)
 {
 	for (;;) {
 		struct arena CLEANUP(arena_release) arena = {0};
@@ -74,7 +74,7 @@ static int cover_some(const struct rcache_node *n, struct redis_conn *c, char cu
 /* All keys are pending: overwrites everything on the node with marks, so no old value is used. SCAN may
  * miss what is filled while it runs. So it starts only when no fill can be older than the last change that
  * found no room. */
-static int settle_all(struct rcache_node *n, struct redis_conn *c, struct err *e)
+static int deliver_all(struct rcache_node *n, struct redis_conn *c, struct err *e)
 {
 	int64_t since_ms;
 	uint64_t version;
@@ -100,7 +100,7 @@ static void deliver(struct rcache_node *n)
 	struct redis_conn *c = redis_take(n->redis, NULL);
 	if (!c)
 		return;
-	int r = settle_keys(n, c, &e) ?: settle_all(n, c, &e);
+	int r = deliver_keys(n, c, &e) ?: deliver_all(n, c, &e);
 	redis_return(c);
 	if (r == 0) {
 		n->refuses = false;
@@ -127,14 +127,14 @@ static int64_t deliver_run(struct task *t)
 	return TURN_MS;
 }
 
-static void settle_end(struct task *t)
+static void deliver_end(struct task *t)
 {
 	deliver(container_of(t, struct rcache_node, deliver));
 }
 
-int node_settle_start(struct rcache_node *n, struct err *e)
+int node_deliver_start(struct rcache_node *n, struct err *e)
 {
 	const struct task_config config = {
-	    .name = "rcache-settle", .run = deliver_run, .end = settle_end, .first_ms = TURN_MS};
+	    .name = "rcache-deliver", .run = deliver_run, .end = deliver_end, .first_ms = TURN_MS};
 	return task_start(&n->deliver, &config, e);
 }

@@ -113,7 +113,7 @@ static int64_t listen_run(struct task *t)
 int node_start(struct rcache_node *n, struct err *e)
 {
 	int r = task_start(&n->listen, &(struct task_config){.name = "rcache", .run = listen_run}, e);
-	return r ? r : node_settle_start(n, e);
+	return r ? r : node_deliver_start(n, e);
 }
 
 void node_ask_stop(struct rcache_node *n)

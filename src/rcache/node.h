@@ -68,7 +68,7 @@ int node_publish(const struct rcache_node *node, struct redis_conn *c, char kind
                  struct err *e);
 
 /* The task that delivers pending invalidations, and retries a node that is down. */
-int node_settle_start(struct rcache_node *n, struct err *e);
+int node_deliver_start(struct rcache_node *n, struct err *e);
 
 /* Both tasks. Call node_ask_stop for all nodes first, so that they stop in parallel. */
 int node_start(struct rcache_node *n, struct err *e);

@@ -189,7 +189,7 @@ def stall(redis, servers, meanwhile=lambda: []):
     redis.pause()
     try:
         passed = meanwhile()
-        until(lambda: all(now > then for now, then in zip(failures(), before)), "they have settled in vain")
+        until(lambda: all(now > then for now, then in zip(failures(), before)), "their syncs have failed")
     finally:
         redis.resume()
     return passed

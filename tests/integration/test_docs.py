@@ -322,6 +322,17 @@ def test_nobody_can_take_the_first_word_of_a_route_as_an_alias(server):
             assert response.status_code == 400 and "reserved" in response.text, word
 
 
+# Threads
+
+def test_the_threads_of_the_page_have_the_names_that_the_source_gives_them():
+    page = (ROOT / "docs" / "internals" / "threading.md").read_text().split("## Shared data")[0]
+    source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.c"))
+    names = {name for row in re.findall(r"^\| ([a-z][\w, -]*) \|", page, re.MULTILINE) for name in row.split(", ")}
+    assert len(names) > 25
+    for name in names - {"thread", "task", "main", "reader"}:
+        assert f'"{name}"' in source or name == "worker-N", name
+
+
 # ARCHITECTURE
 
 def test_every_statement_of_the_store_is_listed_and_no_other():
