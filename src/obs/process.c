@@ -62,7 +62,10 @@ static uint64_t start_time_ns(uint64_t since_boot_ns)
 struct process_stats process_read_stats(void)
 {
 	struct process_stats s = {.build = 1, .open_fds = count_open_fds()};
+	struct timespec cpu; /* in /proc it is in ticks of 10 ms */
 	struct rlimit limit;
+	if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu) == 0)
+		s.cpu_ns = (uint64_t)cpu.tv_sec * 1000000000 + (uint64_t)cpu.tv_nsec;
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
 		s.max_fds = limit.rlim_cur;
 
@@ -72,14 +75,13 @@ struct process_stats process_read_stats(void)
 		return s;
 	buf_char(&text, '\0');
 	const char *fields = text.failed ? NULL : strrchr(text.data, ')');
-	unsigned long long user, system, threads, start, virtual, resident;
+	unsigned long long threads, start, virtual, resident;
 	if (!fields || sscanf(fields,
-	                      ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %llu "
+	                      ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %llu "
 	                      "%*d %llu %llu %llu",
-	                      &user, &system, &threads, &start, &virtual, &resident) != 6)
+	                      &threads, &start, &virtual, &resident) != 4)
 		return s;
 	const uint64_t tick_ns = 1000000000 / (uint64_t)sysconf(_SC_CLK_TCK);
-	s.cpu_ns = (user + system) * tick_ns;
 	s.threads = threads;
 	s.start_ns = start_time_ns(start * tick_ns);
 	s.virtual_bytes = virtual;
