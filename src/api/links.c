@@ -22,7 +22,7 @@ enum {
 	PAGE_MAX = 1000,
 	PAGE_BYTES_MAX = 1 << 20, /* a page with many long notes ends early */
 };
-static const int64_t default_life_ms = 2LL * 365 * 24 * 3600 * 1000;
+static const int64_t expires_by_default = -1; /* no request gives a negative time */
 
 static void reply_link(struct http_conn *c, const struct api *api, const struct link_record *link)
 {
@@ -47,7 +47,6 @@ static int check_fields(struct write_job *j, unsigned bits, struct str password,
                         const char **ret_code)
 {
 	struct link_record *link = &j->write.link;
-	int64_t begins_ms = bits & LINK_NOT_BEFORE ? link->not_before_ms : 0;
 	int64_t ends_ms = bits & LINK_EXPIRES ? link->expires_ms : 0;
 	int r = 0;
 	*ret_code = "invalid-url";
@@ -58,14 +57,18 @@ static int check_fields(struct write_job *j, unsigned bits, struct str password,
 	if (r < 0)
 		return r;
 	*ret_code = "invalid-field";
-	if (ends_ms != 0 && ends_ms <= j->write.now_ms)
+	if (ends_ms > 0 && ends_ms <= j->write.now_ms)
 		return err_set(e, ERR_INVALID,
 		               "the expiry is in the past; send a later time, or null for none");
-	if (begins_ms != 0 && ends_ms != 0 && begins_ms >= ends_ms)
-		return err_set(e, ERR_INVALID,
-		               "the link would expire before it begins; send a 'not_before' earlier than "
-		               "'expires_at'");
 	return password.ptr ? password_check(password, LINK_PASSWORD_BYTES_MIN, e) : 0;
+}
+
+/* A rule on two fields: a PATCH may give one of them, so the store decides there. */
+static void reply_never_opens(struct http_conn *c)
+{
+	problem_reply(c, 400, "invalid-field",
+	              "The link would expire before it begins; send a 'not_before' earlier than "
+	              "'expires_at'.");
 }
 
 /* Creating */
@@ -295,7 +298,7 @@ struct write_job *link_create_new(const struct api_call *call)
 	    .api_key = call->caller.limit_key,
 	    .created_ms = j->write.now_ms,
 	    .updated_ms = j->write.now_ms,
-	    .expires_ms = j->write.now_ms + default_life_ms,
+	    .expires_ms = expires_by_default,
 	    .redirect_status = 302,
 	    .enabled = true,
 	};
@@ -315,8 +318,12 @@ void link_create_submit(struct write_job *j, const struct api_call *call, const 
 		code = "invalid-alias";
 		r = take_alias(j, in->alias, &e);
 	}
+	if (j->write.link.expires_ms == expires_by_default)
+		j->write.link.expires_ms = link_default_expiry_ms(&j->write.link);
 	if (r < 0)
 		reply_failed(j->conn, r, code, &e);
+	else if (link_never_opens(&j->write.link))
+		reply_never_opens(j->conn);
 	else if (take_idempotency_key(j, call->req))
 		charge(j, &call->caller, in->password, false);
 }
@@ -413,7 +420,9 @@ static void patched_read_done(struct read_job *j)
 static void patch_done(struct write_job *j)
 {
 	struct api *api = j->worker->api;
-	if (j->write.result < 0)
+	if (j->write.result == ERR_INVALID)
+		reply_never_opens(j->conn);
+	else if (j->write.result < 0)
 		link_param_reply_failed(j->conn, j->write.result);
 	else if (!j->ctx)
 		http_reply(j->conn, &(const struct http_response){.status = 204});

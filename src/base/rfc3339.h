@@ -4,6 +4,7 @@
 #include "base/str.h"
 
 enum { RFC3339_BYTES = sizeof("2026-01-02T03:04:05.678Z") };
+#define RFC3339_MS_MAX 253402300799999LL /* the last millisecond of the year 9999 */
 
 /* Writes "2026-01-02T03:04:05Z", with ".678" when there are milliseconds; NUL-terminated. */
 struct str rfc3339_format(int64_t ms, char out[RFC3339_BYTES]);

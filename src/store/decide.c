@@ -338,7 +338,14 @@ static int update_decide(struct view *v, struct name_row *row, const struct stor
 	if (!link)
 		return ERR_NOMEM;
 	*link = *row->now.link;
+	bool ends_by_default = link->expires_ms == link_default_expiry_ms(link);
 	fields_take(w, link);
+	if (ends_by_default && !(w->fields & LINK_EXPIRES))
+		link->expires_ms = link_default_expiry_ms(link);
+	if (w->fields & (LINK_NOT_BEFORE | LINK_EXPIRES) && link_never_opens(link)) {
+		out->result = ERR_INVALID;
+		return 0;
+	}
 	int r = change_add(v, row, w, FEED_LINK_CHANGED, row->now.link, link);
 	row->now.link = link;
 	return r ? r : link_return(w, link, out);

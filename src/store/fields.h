@@ -196,7 +196,7 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	       .help = "The start: RFC 3339, or a date")                                                               \
 	STORED(expires_ms, expires_ms, TIME, .name = "expires_at", .bit = LINK_EXPIRES, .flags = FIELD_OPTIONAL,       \
 	       .option = "--expires TIME", .none = "never", .null = "no end",                                          \
-	       .help = "The end: RFC 3339, or a date; two years from now by default")                                  \
+	       .help = "The end: RFC 3339, or a date; two years after its start by default")                                  \
 	STORED(expired_url, expired_url, STRING, .name = "expired_url", .bit = LINK_EXPIRED_URL,                       \
 	       .max = URL_BYTES_MAX, .flags = FIELD_OPTIONAL, .option = "--expired-url URL", .none = "none",           \
 	       .null = "404", .help = "Where an expired link redirects (302); it is then kept for two years")          \

@@ -1,6 +1,7 @@
 /* The records of a store. Plain data; strings are borrowed. */
 #pragma once
 
+#include "base/rfc3339.h"
 #include "base/str.h"
 
 enum {
@@ -83,6 +84,19 @@ enum {
 static inline bool link_has_ended(const struct link_record *link, int64_t now_ms)
 {
 	return link->expires_ms != 0 && link->expires_ms <= now_ms;
+}
+
+/* When a link ends for which no end was chosen: two years after its start. */
+static inline int64_t link_default_expiry_ms(const struct link_record *link)
+{
+	const int64_t life_ms = 2LL * 365 * 24 * 3600 * 1000;
+	return MIN(MAX(link->created_ms, link->not_before_ms) + life_ms, RFC3339_MS_MAX);
+}
+
+/* It would end before it starts. */
+static inline bool link_never_opens(const struct link_record *link)
+{
+	return link->not_before_ms != 0 && link->expires_ms != 0 && link->not_before_ms >= link->expires_ms;
 }
 
 /* How long an ended link with an expired_url is kept. */

@@ -57,7 +57,8 @@ struct store_write {
 	 *
 	 * UPDATE, DELETE, SWEEP, PERMIT and FORBID find the link by `ref`. ERR_NOT_FOUND: not found, or
 	 * `owner` is not 0 and not the record's owner. UPDATE sets `fields` from `link`, and updated_ms to
-	 * now_ms, and returns the stored link. DELETE and SWEEP return the removed link; its permission
+	 * now_ms, and returns the stored link. An expiry that is the default follows a new not_before_ms.
+	 * ERR_INVALID: the link would end before it starts (link_never_opens). DELETE and SWEEP return the removed link; its permission
 	 * list is removed too.
 	 *
 	 * PERMIT adds `user` to the permission list, FORBID removes it; both succeed if nothing changes,

@@ -1,4 +1,6 @@
 """When a link begins, when it ends, where the late go; and that nobody can tell why there is no link."""
+from datetime import datetime, timedelta
+
 import pytest
 
 from reconciliation import link_stats, settled, visits
@@ -101,6 +103,32 @@ def test_a_beginning_can_be_changed_and_taken_away(ticking):
         assert {a.status for a in crowd.ask(f"/{key}")} == {404}
     ticking.change(key, not_before="2001-01-01")
     assert ticking.target(key) == URL
+
+
+def test_the_default_end_counts_from_the_beginning(ticking):
+    """Two years after the link begins, also when the beginning changes; a chosen end stays."""
+    link = ticking.create(URL, not_before="2099-01-01")
+    assert link["expires_at"] == "2101-01-01T00:00:00Z"
+    assert ticking.change(link["key"], not_before="2097-01-01")["expires_at"] == "2099-01-01T00:00:00Z"
+    ended, made = (datetime.fromisoformat(ticking.change(link["key"], not_before=None)[at]) for at in ("expires_at", "created_at"))
+    assert ended - made == timedelta(days=730)
+    assert ticking.create(URL, not_before="9999-06-01")["expires_at"] == "9999-12-31T23:59:59.999Z"
+    chosen = ticking.create(URL, expires_at="2095-01-01")["key"]
+    assert ticking.change(chosen, not_before="2094-01-01")["expires_at"] == "2095-01-01T00:00:00Z"
+    endless = ticking.create(URL, expires_at=None)["key"]
+    assert ticking.change(endless, not_before="2094-01-01")["expires_at"] is None
+
+
+def test_a_link_that_would_never_open_is_refused(ticking):
+    """Whichever of the two times comes with the request, and whichever is there already."""
+    early = ticking.create(URL, not_before="2080-01-01", expires_at="2081-01-01")["key"]
+    with unchanged(ticking):
+        for times in ({"not_before": "2081-01-01"}, {"expires_at": "2080-01-01"},
+                      {"not_before": "2090-01-01", "expires_at": "2089-01-01"}):
+            assert_problem(ticking.patch(f"/api/v1/links/{early}", json=times), 400, "expire before it begins")
+        both = {"original_url": URL, "not_before": "2080-01-02", "expires_at": "2080-01-01"}
+        assert_problem(ticking.post("/api/v1/links", json=both), 400, "expire before it begins")
+    assert ticking.change(early, not_before="2090-01-01", expires_at="2091-01-01")["not_before"] == "2090-01-01T00:00:00Z"
 
 
 # The end

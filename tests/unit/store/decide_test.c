@@ -243,6 +243,46 @@ TEST(a_change_finds_its_link_by_owner_and_id)
 	}
 }
 
+TEST(an_end_by_default_follows_the_start_and_a_link_that_never_opens_is_refused)
+{
+	const struct link_record made = {.created_ms = 500, .not_before_ms = 0};
+	const struct link_record later = {.created_ms = 500, .not_before_ms = 900};
+	const int64_t by_default = link_default_expiry_ms(&made);
+	const struct {
+		int64_t expires_ms; /* before */
+		unsigned fields;
+		int64_t not_before_ms, new_expires_ms;
+		int result;
+		int64_t ends_ms; /* afterwards */
+	} cases[] = {
+	    {by_default, LINK_NOT_BEFORE, 900, 0, 0, link_default_expiry_ms(&later)},
+	    {by_default, LINK_NOT_BEFORE, by_default + 1, 0, 0, 2 * by_default - 500 + 1},
+	    {by_default, LINK_NOT_BEFORE | LINK_EXPIRES, 900, 2000, 0, 2000},
+	    {by_default, LINK_NOT_BEFORE | LINK_EXPIRES, 900, 0, 0, 0},
+	    {by_default, LINK_TITLE, 0, 0, 0, by_default},
+	    {2000, LINK_NOT_BEFORE, 900, 0, 0, 2000},
+	    {2000, LINK_NOT_BEFORE, 2000, 0, ERR_INVALID, 2000},
+	    {0, LINK_NOT_BEFORE, 900, 0, 0, 0},
+	    {by_default, LINK_NOT_BEFORE | LINK_EXPIRES, 900, 900, ERR_INVALID, by_default},
+	};
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct store_write w = on(STORE_LINK_UPDATE, "name", 0);
+		w.fields = cases[i].fields;
+		w.link.not_before_ms = cases[i].not_before_ms;
+		w.link.expires_ms = cases[i].new_expires_ms;
+		struct link_record *link = link_of(3, "name", ME, cases[i].expires_ms);
+		link->created_ms = made.created_ms;
+		struct view v;
+		struct store_outcome out;
+		assert_int_equal(view_init(&v, &plain, &w, 1), 0);
+		v.names[0].before = (struct name_state){.link = link};
+		decide(&v, &w, 1, &out);
+		assert_int_equal(out.result, cases[i].result);
+		assert_int_equal(v.names[0].now.link->expires_ms, cases[i].ends_ms);
+		view_release(&v);
+	}
+}
+
 /* --- batches --- */
 
 TEST(each_change_sees_those_before_it)
