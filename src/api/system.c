@@ -194,5 +194,5 @@ void front_get(struct api_call *call)
 	                   "printed, or one from <code>curt key create</code>. The API is described in "
 	                   "<a href=\"/api/v1/openapi.json\">/api/v1/openapi.json</a>.</p>"));
 	html_page_end(&page);
-	reply_html(call->c, 200, &page, html_policy);
+	reply_html(call->c, 200, &page, html_policy, NULL);
 }

@@ -1,5 +1,6 @@
 #include "handler/reply.h"
 
+#include "handler/caller.h"
 #include "handler/html.h"
 #include "handler/problem.h"
 
@@ -36,19 +37,21 @@ void reply_page_by_id(struct http_conn *c, struct buf *body, uint64_t last)
 	reply_json(c, 200, body, NULL, 0);
 }
 
-void reply_html(struct http_conn *c, int status, const struct buf *page, struct http_field policy)
+void reply_html(struct http_conn *c, int status, const struct buf *page, struct http_field policy,
+                const struct http_field *challenge_or_null)
 {
 	if (page->failed) {
 		problem_reply_store(c, ERR_NOMEM);
 		return;
 	}
-	const struct http_field fields[] = {policy, no_store};
+	const struct http_field fields[] = {policy, no_store,
+	                                    challenge_or_null ? *challenge_or_null : policy};
 	const struct http_response r = {
 	    .status = status,
 	    .content_type = STR("text/html; charset=utf-8"),
 	    .body = buf_view(page),
 	    .fields = fields,
-	    .field_count = ARRAY_LEN(fields),
+	    .field_count = challenge_or_null ? 3 : 2,
 	};
 	http_reply(c, &r);
 }
@@ -77,5 +80,5 @@ void reply_sign_in_page(struct http_conn *c, int status, const char *text, struc
 	html_text(&page, next);
 	buf_str(&page, STR("\"><p><button>Sign in</button></p></form>"));
 	html_page_end(&page);
-	reply_html(c, status, &page, html_form_policy);
+	reply_html(c, status, &page, html_form_policy, status == 401 ? &bearer_challenge : NULL);
 }

@@ -17,8 +17,10 @@ void reply_page_by_id(struct http_conn *c, struct buf *body, uint64_t last);
 
 extern const struct http_field no_store; /* Cache-Control, for private responses */
 
-/* Sends an HTML page with no_store and its policy (handler/html.h). */
-void reply_html(struct http_conn *c, int status, const struct buf *page, struct http_field policy);
+/* Sends an HTML page with no_store and its policy (handler/html.h). A 401 has a challenge (WWW-Authenticate),
+ * of a scheme for which browsers have no dialog: they show the page. */
+void reply_html(struct http_conn *c, int status, const struct buf *page, struct http_field policy,
+                const struct http_field *challenge_or_null);
 
 /* ERR_INVALID: 400 with the message. Other errors: as problem_reply_store. */
 void reply_failed(struct http_conn *c, int err, const char *code, const struct err *e);

@@ -19,6 +19,16 @@ void deny_unknown_key(struct api_worker *w, struct http_conn *c, const struct ne
 		deny_not_found(c, as_html);
 }
 
+/* The password goes into the body of a POST, and no registered scheme says so. */
+static const struct http_field password_challenge = {STR("WWW-Authenticate"), STR("Password realm=\"link\"")};
+
+static void reply_locked(struct http_conn *c, const char *code, const char *detail)
+{
+	const struct problem p = {
+	    .status = 401, .code = code, .fields = &password_challenge, .field_count = 1};
+	problem_reply_with(c, &p, "%s", detail);
+}
+
 /* A form that posts to the page's own address, which is the link. Works without scripts. */
 static void password_page(struct http_conn *c, const char *text)
 {
@@ -30,7 +40,7 @@ static void password_page(struct http_conn *c, const char *text)
 	           "<button>Follow the link</button></p></form>",
 	           text);
 	html_page_end(&page);
-	reply_html(c, 401, &page, html_form_policy);
+	reply_html(c, 401, &page, html_form_policy, &password_challenge);
 }
 
 void deny_wrong_password(struct http_conn *c, bool as_html)
@@ -38,7 +48,7 @@ void deny_wrong_password(struct http_conn *c, bool as_html)
 	if (as_html)
 		password_page(c, "The password is wrong. Try again.");
 	else
-		problem_reply(c, 401, "wrong-password", "The password is wrong for this link.");
+		reply_locked(c, "wrong-password", "The password is wrong for this link.");
 }
 
 static void require_sign_in(struct http_conn *c, struct str key, bool as_html)
@@ -63,8 +73,8 @@ void deny_verdict(struct http_conn *c, enum link_verdict verdict, struct str key
 	else if (verdict == LINK_LOCKED && as_html)
 		password_page(c, "This link is protected by a password.");
 	else if (verdict == LINK_LOCKED)
-		problem_reply(c, 401, "password-required",
-		              "This link needs a password: POST {\"password\": \"...\"} to it.");
+		reply_locked(c, "password-required",
+		             "This link needs a password: POST {\"password\": \"...\"} to it.");
 	else
 		problem_reply_with(c, &forbidden,
 		                   "This link is private, and you may not follow it. Ask its owner to permit "

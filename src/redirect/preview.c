@@ -41,7 +41,7 @@ static void reply_preview(struct read_job *j, const struct link_record *link)
 		write_target(&page, link);
 	buf_str(&page, STR("<p class=\"quiet\">A preview does not count as a visit.</p>"));
 	html_page_end(&page);
-	reply_html(j->conn, 200, &page, html_policy);
+	reply_html(j->conn, 200, &page, html_policy, NULL);
 }
 
 static void preview_done(struct read_job *j)

@@ -29,6 +29,12 @@ class Answer:
         return self.status, [f for f in self.fields if f[0] != "Date"], self.body
 
 
+def assert_challenge(status, challenge):
+    """RFC 9110: every 401 has one. For these schemes no browser opens a dialog."""
+    known = ('Bearer realm="curt"', 'Password realm="link"') if status == 401 else (None,)
+    assert challenge in known, f"{status} with WWW-Authenticate: {challenge}"
+
+
 class Closed(Exception):
     """The peer has closed, and there was no answer before."""
 
@@ -88,6 +94,7 @@ class Wire:
             fields.append((field[1].decode(), field[2].decode("latin-1")))
             at = field.end()
         answer = Answer(status, line[2].decode(), fields, b"")
+        assert_challenge(status, answer["WWW-Authenticate"])
         length = 0
         if status >= 200 and status not in (204, 304):
             assert answer["Date"] and answer["Transfer-Encoding"] is None
