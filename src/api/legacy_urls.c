@@ -80,7 +80,7 @@ static struct str query_text(const struct api_call *call, struct str name)
 	struct str raw = http_query_param(call->req->query, name);
 	char *text = raw.ptr ? arena_alloc(http_conn_arena(call->c), raw.len + 1) : NULL;
 	size_t len;
-	return text && http_percent_decode(raw, text, &len) ? str_n(text, len) : STR_NULL;
+	return text && str_percent_decode(raw, text, &len) ? str_n(text, len) : STR_NULL;
 }
 
 void delete_url_delete(struct api_call *call)

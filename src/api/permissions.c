@@ -90,13 +90,8 @@ static void permission_change(struct api_call *call, enum store_write_kind kind)
 	struct write_job *j = link_job_new(call, call->params[0], kind, permission_done);
 	if (!j)
 		return;
-	char *text = request_zalloc(call->c, call->params[1].len + 1);
-	size_t len = 0;
-	if (!text)
-		return;
-	struct account user = {0};
-	if (http_percent_decode(call->params[1], text, &len) &&
-	    !caller_resolve_user(call, str_n(text, len), &user))
+	struct account user;
+	if (!caller_resolve_user(call, call->params[1], &user))
 		return;
 	j->write.user = user.id;
 	write_job_submit(j);

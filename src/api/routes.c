@@ -3,6 +3,7 @@
 
 #include "api/handlers.h"
 #include "handler/caller.h"
+#include "handler/jobs.h"
 #include "handler/problem.h"
 #include "http/router.h"
 #include "redirect/redirect.h"
@@ -102,6 +103,27 @@ static void reply_allowed(struct http_conn *c, enum http_method method, unsigned
 	                   STR_ARG(allow.value));
 }
 
+/* Here and nowhere else, so that an encoded slash is no separator. False: the request has been answered. */
+static bool decode_params(struct http_conn *c, struct str params[ROUTE_PARAMS_MAX])
+{
+	for (size_t i = 0; i < ROUTE_PARAMS_MAX; i++) {
+		struct str raw = params[i];
+		if (raw.len == 0 || !memchr(raw.ptr, '%', raw.len))
+			continue;
+		char *text = request_zalloc(c, raw.len);
+		if (!text)
+			return false;
+		params[i].ptr = text;
+		if (!str_percent_decode(raw, text, &params[i].len)) {
+			problem_reply(c, 400, "invalid-path",
+			              "The path has a '%%' without two hexadecimal digits, or a NUL; write "
+			              "'%%' as '%%25'.");
+			return false;
+		}
+	}
+	return true;
+}
+
 void api_dispatch(void *ctx, struct http_conn *c, const struct http_request *req)
 {
 	struct api_worker *w = ctx;
@@ -117,7 +139,8 @@ void api_dispatch(void *ctx, struct http_conn *c, const struct http_request *req
 	if (match.route) {
 		const struct endpoint *to = match.route->target;
 		struct api_call call = {.w = w, .c = c, .req = req, .params = match.params};
-		if (to->is_public || caller_require(w, c, req, STR_NULL, to->rights, &call.caller))
+		if ((to->is_public || caller_require(w, c, req, STR_NULL, to->rights, &call.caller)) &&
+		    decode_params(c, match.params))
 			to->fn(&call);
 	} else if (match.allowed != 0 || str_eq(req->path, STR("*"))) {
 		reply_allowed(c, req->method, match.allowed);

@@ -26,7 +26,7 @@ static int param(struct str query, const char *name, struct arena *arena, struct
 	if (!text)
 		return ERR_NOMEM;
 	size_t len = 0;
-	if (!http_percent_decode(raw, text, &len))
+	if (!str_percent_decode(raw, text, &len))
 		return err_set(e, ERR_INVALID, "The parameter '%s' has a malformed %%-escape.", name);
 	*ret = str_n(text, len);
 	return 0;

@@ -17,7 +17,7 @@
 
 #include <stdio.h>
 
-enum { PAGE_DEFAULT = 50, PAGE_MAX = 1000, USER_SEGMENT_BYTES_MAX = 3 * USER_EMAIL_BYTES_MAX };
+enum { PAGE_DEFAULT = 50, PAGE_MAX = 1000 };
 
 static void reply_user_failed(struct http_conn *c, int result)
 {
@@ -49,14 +49,10 @@ static void reply_user(struct http_conn *c, int status, const struct user_record
  */
 static uint64_t user_param(const struct api_call *call)
 {
-	char text[USER_SEGMENT_BYTES_MAX];
-	size_t len = 0;
-	struct account user = {0};
+	struct account user;
 	const struct caller *caller = &call->caller;
 	bool is_admin = caller_is_admin(caller);
-	bool is_text = call->params[0].len <= sizeof(text) &&
-	               http_percent_decode(call->params[0], text, &len);
-	struct str name = str_n(text, is_text ? len : 0);
+	struct str name = call->params[0];
 	if (str_eq(name, STR("me")) && caller->user != 0)
 		return caller->user;
 	if (is_admin ? !caller_resolve_user(call, name, &user)

@@ -90,3 +90,33 @@ bool str_u64(struct str s, uint64_t *ret)
 	*ret = value;
 	return true;
 }
+
+int str_take_decoded(struct str *s)
+{
+	size_t used = 1;
+	int c = (unsigned char)s->ptr[0];
+	if (c == '%') {
+		int high = s->len > 2 ? ascii_hex(s->ptr[1]) : -1;
+		int low = high >= 0 ? ascii_hex(s->ptr[2]) : -1;
+		if (low < 0)
+			return -1;
+		c = high << 4 | low;
+		used = 3;
+	}
+	*s = str_n(s->ptr + used, s->len - used);
+	return c;
+}
+
+bool str_percent_decode(struct str s, char *out, size_t *ret_len)
+{
+	size_t len = 0;
+	while (s.len > 0) {
+		bool is_encoded = *s.ptr == '%';
+		int c = str_take_decoded(&s);
+		if (c < 0 || (c == 0 && is_encoded))
+			return false;
+		out[len++] = (char)c;
+	}
+	*ret_len = len;
+	return true;
+}

@@ -51,6 +51,14 @@ static inline int ascii_hex(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+/* Takes one byte from the front, with %XX decoded. -1: a malformed escape, and nothing is taken. `s` is not
+ * empty. */
+int str_take_decoded(struct str *s);
+
+/* Decodes %XX (and nothing else) into `out`, which has room for s.len bytes. False on a malformed escape or
+ * an encoded NUL. */
+bool str_percent_decode(struct str s, char *out, size_t *ret_len);
+
 /* By bytes, a prefix before the longer string: <0, 0 or >0. */
 int str_order(struct str a, struct str b);
 

@@ -14,20 +14,10 @@ static int decode(struct arena *arena, struct str s, struct str *ret, struct err
 	if (!out)
 		return err_set(e, ERR_NOMEM, "memory ran out");
 	size_t len = 0;
-	for (size_t i = 0; i < s.len; i++) {
-		if (s.ptr[i] != '%') {
-			out[len++] = s.ptr[i];
-			continue;
-		}
-		int high = i + 2 < s.len ? ascii_hex(s.ptr[i + 1]) : -1;
-		int low = i + 2 < s.len ? ascii_hex(s.ptr[i + 2]) : -1;
-		if (high < 0 || low < 0)
-			return err_set(e, ERR_INVALID,
-			               "a %% in the user or password of a Redis URL stands before two "
-			               "hexadecimal digits: write a plain %% as %%25");
-		out[len++] = (char)(high << 4 | low);
-		i += 2;
-	}
+	if (!str_percent_decode(s, out, &len))
+		return err_set(e, ERR_INVALID,
+		               "a %% in the user or password of a Redis URL stands before two hexadecimal "
+		               "digits other than 00: write a plain %% as %%25");
 	out[len] = '\0';
 	*ret = str_n(out, len);
 	return 0;

@@ -120,7 +120,7 @@ struct api_call {
 	struct api_worker *w;
 	struct http_conn *c;
 	const struct http_request *req;
-	const struct str *params; /* the {} segments of the path */
+	const struct str *params; /* the {} segments of the path, decoded */
 	struct caller caller;     /* zeroes if the route is public */
 };
 

@@ -12,23 +12,9 @@ bool http_is_form(const struct http_request *req)
 /* Takes one character, decoded; -1 for a malformed escape or a NUL in any form. `s` is not empty. */
 static int take(struct str *s)
 {
-	size_t used = 1;
-	int c = (unsigned char)s->ptr[0];
-	if (c == '+') {
-		c = ' ';
-	} else if (c == '%') {
-		if (s->len < 3)
-			return -1;
-		int high = ascii_hex(s->ptr[1]), low = ascii_hex(s->ptr[2]);
-		if (high < 0 || low < 0)
-			return -1;
-		c = high << 4 | low;
-		used = 3;
-	}
-	if (c == 0)
-		return -1;
-	*s = str_n(s->ptr + used, s->len - used);
-	return c;
+	bool is_space = s->ptr[0] == '+';
+	int c = str_take_decoded(s);
+	return c == 0 ? -1 : is_space ? ' ' : c;
 }
 
 static bool is_named(struct str encoded, struct str name)

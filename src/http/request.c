@@ -43,27 +43,6 @@ const char *http_method_name(enum http_method m)
 	return names[m];
 }
 
-bool http_percent_decode(struct str s, char *out, size_t *ret_len)
-{
-	size_t len = 0;
-	for (size_t i = 0; i < s.len; i++) {
-		char c = s.ptr[i];
-		if (c == '%') {
-			if (s.len - i < 3)
-				return false;
-			int high = ascii_hex(s.ptr[i + 1]);
-			int low = ascii_hex(s.ptr[i + 2]);
-			if (high < 0 || low < 0 || (high == 0 && low == 0))
-				return false;
-			c = (char)(high << 4 | low);
-			i += 2;
-		}
-		out[len++] = c;
-	}
-	*ret_len = len;
-	return true;
-}
-
 struct str http_query_param(struct str query, struct str name)
 {
 	while (query.ptr) {

@@ -70,9 +70,5 @@ bool http_request_copy(const struct http_request *req, struct arena *arena, stru
 
 const char *http_method_name(enum http_method m);
 
-/* Decodes %XX (and nothing else) into `out`, which has room for s.len bytes. False on a malformed escape or
- * an encoded NUL. */
-bool http_percent_decode(struct str s, char *out, size_t *ret_len);
-
 /* Looks a parameter up in a query string; STR_NULL when absent. The value is still encoded. */
 struct str http_query_param(struct str query, struct str name);

@@ -21,14 +21,17 @@ const char *echo(struct echo *to, struct str s)
 	return to->text;
 }
 
+/* As the standard says: a % without two digits is a %. */
 static size_t percent_decode(struct str in, char *out)
 {
 	size_t to = 0;
-	for (size_t i = 0; i < in.len; i++) {
-		int high = in.ptr[i] == '%' && in.len - i > 2 ? ascii_hex(in.ptr[i + 1]) : -1;
-		int low = high >= 0 ? ascii_hex(in.ptr[i + 2]) : -1;
-		out[to++] = low >= 0 ? (char)(high << 4 | low) : in.ptr[i];
-		i += low >= 0 ? 2 : 0;
+	while (in.len > 0) {
+		int c = str_take_decoded(&in);
+		if (c < 0) {
+			c = '%';
+			in = str_n(in.ptr + 1, in.len - 1);
+		}
+		out[to++] = (char)c;
 	}
 	return to;
 }

@@ -339,7 +339,7 @@ struct str redirect_key(struct api_worker *w, struct str path, char out[REDIRECT
 	struct str text = str_n(path.ptr + 1, path.len - 1);
 	size_t len = 0;
 	*ret_preview = false;
-	if (text.len > sizeof(decoded) || !http_percent_decode(text, decoded, &len))
+	if (text.len > sizeof(decoded) || !str_percent_decode(text, decoded, &len))
 		return STR_NULL;
 	struct str key = str_n(decoded, len);
 	if (str_ends(key, STR("+"))) {

@@ -125,4 +125,31 @@ TEST(a_list_of_urls_is_cut_where_a_scheme_follows_a_comma)
 	assert_null(list.ptr);
 }
 
+TEST(percent_escapes_are_decoded_and_nothing_else)
+{
+	char out[32];
+	size_t len = 99;
+	assert_true(str_percent_decode(STR("a%20b+c%2F%c3%A4%7f%0a"), out, &len));
+	assert_int_equal(len, 10);
+	assert_memory_equal(out, "a b+c/\xc3\xa4\x7f\n", 10);
+	assert_true(str_percent_decode(STR(""), out, &len));
+	assert_int_equal(len, 0);
+	static const char *const bad[] = {"%",   "%4",  "a%",    "%zz",  "%4g",
+	                                  "%g4", "%00", "a%00b", "%%20", "% 1"};
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		assert_false(str_percent_decode(str_of(bad[i]), out, &len));
+}
+
+/* For those who are lenient: a malformed escape stays where it is. */
+TEST(one_byte_is_taken_decoded)
+{
+	struct str s = STR("a%2f+%00%zz");
+	const int bytes[] = {'a', '/', '+', 0, -1, -1};
+	for (size_t i = 0; i < ARRAY_LEN(bytes); i++)
+		assert_int_equal(str_take_decoded(&s), bytes[i]);
+	assert_true(str_eq(s, STR("%zz")));
+	s = STR("%2");
+	assert_int_equal(str_take_decoded(&s), -1);
+}
+
 TEST_MAIN()

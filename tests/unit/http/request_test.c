@@ -656,21 +656,6 @@ TEST(no_setting_allows_more_fields_than_there_is_room_for)
 
 /* ---- helpers for handlers ---- */
 
-TEST(percent_escapes_are_decoded_and_nothing_else)
-{
-	char out[32];
-	size_t len = 99;
-	assert_true(http_percent_decode(STR("a%20b+c%2F%c3%A4%7f%0a"), out, &len));
-	assert_int_equal(len, 10);
-	assert_memory_equal(out, "a b+c/\xc3\xa4\x7f\n", 10);
-	assert_true(http_percent_decode(STR(""), out, &len));
-	assert_int_equal(len, 0);
-	static const char *const bad[] = {"%",   "%4",  "a%",    "%zz",  "%4g",
-	                                  "%g4", "%00", "a%00b", "%%20", "% 1"};
-	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-		assert_false(http_percent_decode(str_of(bad[i]), out, &len));
-}
-
 TEST(a_query_parameter_is_found_by_its_whole_name)
 {
 	struct str query = STR("a=1&ab=2&flag&empty=&b=x=y%26&a=3");
