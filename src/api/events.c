@@ -57,6 +57,8 @@ static int read_text(struct json_in *in, struct event_text *ev, enum event_field
 		               EVENT_FIELD_BYTES_MAX);
 	if (text.len == 0)
 		return err_set(e, ERR_INVALID, "The field %s must not be empty.", name);
+	if (memchr(text.ptr, '\0', text.len))
+		return err_set(e, ERR_INVALID, "The field %s must not contain a NUL character.", name);
 	*to[field] = text;
 	return 0;
 }
@@ -136,8 +138,6 @@ static int read_event(const struct event_request *q, struct json_in *in, struct 
 	}
 	return in->wrong ? ERR_INVALID : r;
 }
-
-static const char trailing_text[] = "there is more text after the value";
 
 /* Accepting events */
 
@@ -248,11 +248,10 @@ static void reply_rejected(struct event_request *q, struct http_conn *c, const s
                            const char *reason)
 {
 	event_writer_rejected(q->worker->capture.writer, 1);
+	struct err e;
 	if (in->wrong)
-		problem_reply(c, 400, "bad-event", "The body is not JSON: %s (at byte %zu).", in->wrong,
-		              (size_t)(in->at - in->start));
-	else
-		problem_reply(c, 400, "bad-event", "%s", reason);
+		json_in_err(in, "the body", &e);
+	problem_reply(c, 400, "bad-event", "%s", in->wrong ? e.text : reason);
 }
 
 /* One object: 204, or 400 with the reason. False: the request has been answered. */
@@ -261,10 +260,8 @@ static bool accept_single(struct event_request *q, struct http_conn *c, struct j
 	struct event_text ev;
 	struct err e;
 	int r = read_event(q, in, &ev, &e);
-	if (r == 0 && !json_in_at_end(in)) {
-		in->wrong = trailing_text;
+	if (r == 0 && !json_in_finish(in))
 		r = ERR_INVALID;
-	}
 	if (r < 0) {
 		reply_rejected(q, c, in, e.text);
 		return false;
@@ -282,9 +279,7 @@ static bool accept_array(struct event_request *q, struct http_conn *c, struct js
 	json_in_enter(&whole, '[');
 	while (json_in_more(&whole, '[', &first) && json_in_skip(&whole))
 		count++;
-	if (!json_in_at_end(&whole)) {
-		if (!whole.wrong)
-			whole.wrong = trailing_text;
+	if (!json_in_finish(&whole)) {
 		reply_rejected(q, c, &whole, NULL);
 		return false;
 	}

@@ -41,9 +41,10 @@ static bool choose_user(const struct api_call *call, const struct key_input *in,
 	if (owner && ret->id != owner)
 		caller_reply_forbidden(call->c, RIGHT_ADMIN);
 	else if (ret->id == 0)
-		problem_reply(call->c, 400, "no-such-user",
-		              "There is no user '%.*s' (field 'user'); send a user's email address or id.",
-		              (int)MIN(in->user.len, (size_t)64), in->user.ptr);
+		problem_reply_field(
+		    call->c, "no-such-user", "user",
+		    "There is no user '%.*s' (field 'user'); send a user's email address or id.",
+		    (int)MIN(in->user.len, (size_t)64), in->user.ptr);
 	else
 		return true;
 	return false;
@@ -61,8 +62,8 @@ static bool choose_rights(struct http_conn *c, const struct key_input *in, const
 	if (owner)
 		caller_reply_forbidden(c, missing);
 	else
-		problem_reply(
-		    c, 400, "invalid-field",
+		problem_reply_field(
+		    c, "invalid-field", "scopes",
 		    "The role of this user lacks the right '%s'; change the role first, or leave the "
 		    "right out.",
 		    right_name(missing & -missing));
@@ -72,7 +73,7 @@ static bool choose_rights(struct http_conn *c, const struct key_input *in, const
 void keys_post(struct api_call *call)
 {
 	struct http_conn *c = call->c;
-	struct err e;
+	struct input_err e;
 	struct key_input in;
 	struct account user;
 	unsigned rights;
@@ -86,7 +87,7 @@ void keys_post(struct api_call *call)
 	struct registry_write *w = &j->account;
 	int r = key_input_parse(call->req->body, w->now_ms, w->arena, &in, &e);
 	if (r < 0) {
-		reply_failed(c, r, "invalid-body", &e);
+		input_reply_failed(c, r, &e);
 		return;
 	}
 	if (!choose_user(call, &in, owner, &user) || !choose_rights(c, &in, &user, owner, &rights))

@@ -14,46 +14,64 @@ enum {
 	ANONYMOUS_BODY_BYTES_MAX = 64 * 1024,
 };
 
-static bool require(struct api_call *call, struct str in_body, unsigned rights)
+static void reply_differs(struct http_conn *c, const char *field, const char *where)
 {
-	return caller_require(call->w, call->c, call->req, in_body, rights, &call->caller);
+	problem_reply_field(c, "invalid-field", field,
+	                    "The field '%s' differs between %s; send it once, or the same in both.", field,
+	                    where);
+}
+
+static bool agree(struct str a, struct str b)
+{
+	return !a.ptr || !b.ptr || str_eq(a, b);
 }
 
 /*
- * Parses the body and authenticates the caller, by an API key in the header or in the body. A key in the
- * header is checked first, so that only small bodies are parsed for anonymous callers. False: the request was
- * parked or answered. The caller releases `in` in any case.
+ * Checks the body and authenticates the caller, by an API key in the header, the body or the query; all that
+ * are there must be the same. A key in the header is checked first, so that only small bodies are parsed for
+ * anonymous callers. False: the request was parked or answered.
  */
-static bool body_and_key(struct api_call *call, struct input *in, unsigned rights)
+static bool body_and_key(struct api_call *call, bool needs_body, struct str in_query, unsigned rights)
 {
 	struct http_conn *c = call->c;
 	const struct http_request *req = call->req;
-	struct err e;
-	bool by_header = caller_has_header_key(req);
-	if (by_header && !require(call, STR_NULL, rights))
+	struct input_err e;
+	struct str in_header = caller_header_key(req), in_body = STR_NULL;
+	if (in_header.len > 0 && !caller_require(call->w, c, req, STR_NULL, rights, &call->caller))
 		return false;
-	if (!by_header && req->body.len > ANONYMOUS_BODY_BYTES_MAX) {
+	if (in_header.len == 0 && req->body.len > ANONYMOUS_BODY_BYTES_MAX) {
 		problem_reply(c, 413, "body-too-large",
 		              "The body has %zu bytes. A body over %d bytes needs the API key in a header: "
 		              "send 'Authorization: Bearer KEY'.",
 		              req->body.len, ANONYMOUS_BODY_BYTES_MAX);
 		return false;
 	}
-	int r = input_parse(req->body, in, &e);
-	if (r < 0) {
-		reply_failed(c, r, "invalid-body", &e);
-		return false;
+	if (needs_body || req->body.len > 0) {
+		int r = input_check(req->body, &e);
+		if (r < 0) {
+			input_reply_failed(c, r, &e);
+			return false;
+		}
+		in_body = input_peek(req->body, "api_dev_key", http_conn_arena(c));
 	}
-	return by_header || require(call, input_peek(in, "api_dev_key"), rights);
+	struct str given = in_body.ptr ? in_body : in_query;
+	if (!agree(in_body, in_query))
+		reply_differs(c, "api_dev_key", "the body and the query");
+	else if (in_header.len == 0)
+		return caller_require(call->w, c, req, given, rights, &call->caller);
+	else if (!agree(in_header, given))
+		reply_differs(c, "api_dev_key", "the header and the rest of the request");
+	else
+		return true;
+	return false;
 }
 
 void create_url_post(struct api_call *call)
 {
-	struct err e;
+	struct input_err e;
 	struct str api_dev_key;
 	struct link_create_input in = {0};
-	struct input CLEANUP(input_release) body = {0};
-	struct write_job *j = body_and_key(call, &body, RIGHT_CREATE) ? link_create_new(call) : NULL;
+	struct write_job *j = body_and_key(call, true, STR_NULL, RIGHT_CREATE) ? link_create_new(call) : NULL;
 	if (!j)
 		return;
 	j->plain = true;
@@ -67,46 +85,63 @@ void create_url_post(struct api_call *call)
 	     .bytes_max = USER_NAME_BYTES_MAX},
 	    {"expire_date", FIELD_TIME, &link->expires_ms},
 	};
-	int r = input_fields(&body, fields, ARRAY_LEN(fields), j->write.arena, &e);
+	int r = input_fields(call->req->body, fields, ARRAY_LEN(fields), j->write.arena, &e);
 	if (r < 0)
-		reply_failed(call->c, r, "invalid-body", &e);
+		input_reply_failed(call->c, r, &e);
 	else
 		link_create_submit(j, call, &in);
 }
 
-/* A query parameter, decoded, in the arena; STR_NULL: absent or malformed. */
-static struct str query_text(const struct api_call *call, struct str name)
+/* A query parameter, decoded, in the arena; STR_NULL: absent. False: the request has been answered. */
+static bool query_text(const struct api_call *call, const char *name, struct str *ret)
 {
-	struct str raw = http_query_param(call->req->query, name);
-	char *text = raw.ptr ? arena_alloc(http_conn_arena(call->c), raw.len + 1) : NULL;
+	struct str query = call->req->query, raw = http_query_param(query, str_of(name));
+	const char *end = query.ptr + query.len;
 	size_t len;
-	return text && str_percent_decode(raw, text, &len) ? str_n(text, len) : STR_NULL;
+	*ret = STR_NULL;
+	if (!raw.ptr)
+		return true;
+	struct str rest = raw.ptr + raw.len < end
+	                      ? str_n(raw.ptr + raw.len, (size_t)(end - raw.ptr) - raw.len)
+	                      : STR_NULL;
+	str_cut(&rest, '&');
+	char *text = request_zalloc(call->c, raw.len + 1);
+	if (!text)
+		return false;
+	if (http_query_param(rest, str_of(name)).ptr)
+		problem_reply(call->c, 400, "invalid-parameter",
+		              "The parameter '%s' appears twice; send it once.", name);
+	else if (!str_percent_decode(raw, text, &len))
+		problem_reply(call->c, 400, "invalid-parameter",
+		              "The parameter '%s' has a '%%' without two hexadecimal digits, or a NUL; write "
+		              "'%%' as '%%25'.",
+		              name);
+	else
+		*ret = str_n(text, len);
+	return ret->ptr;
 }
 
 void delete_url_delete(struct api_call *call)
 {
-	struct err e;
-	struct str api_dev_key, url_key = STR_NULL;
+	struct input_err e;
+	struct str api_dev_key, in_query, url_key = STR_NULL;
 	const struct input_field fields[] = {
 	    {"api_dev_key", FIELD_STRING, &api_dev_key},
-	    {"url_key", FIELD_STRING, &url_key, .required = true},
+	    {"url_key", FIELD_STRING, &url_key},
 	};
-	struct input CLEANUP(input_release) body = {0};
+	if (!query_text(call, "api_dev_key", &api_dev_key) || !query_text(call, "url_key", &in_query) ||
+	    !body_and_key(call, false, api_dev_key, RIGHT_DELETE))
+		return;
 	int r = 0;
-	if (call->req->body.len > 0) {
-		if (!body_and_key(call, &body, RIGHT_DELETE))
-			return;
-		r = input_fields(&body, fields, ARRAY_LEN(fields), http_conn_arena(call->c), &e);
-	} else {
-		if (!require(call, query_text(call, STR("api_dev_key")), RIGHT_DELETE))
-			return;
-		url_key = query_text(call, STR("url_key"));
-		if (!url_key.ptr)
-			r = err_set(&e, ERR_INVALID,
-			            "the field 'url_key' is missing; send it in a JSON body or in the query");
-	}
+	if (call->req->body.len > 0)
+		r = input_fields(call->req->body, fields, ARRAY_LEN(fields), http_conn_arena(call->c), &e);
+	if (r == 0 && !url_key.ptr && !in_query.ptr)
+		r = input_wrong_field(
+		    &e, "url_key", "the field 'url_key' is missing; send it in a JSON body or in the query");
 	if (r < 0)
-		reply_failed(call->c, r, "invalid-body", &e);
+		input_reply_failed(call->c, r, &e);
+	else if (!agree(url_key, in_query))
+		reply_differs(call->c, "url_key", "the body and the query");
 	else
-		link_delete_submit(call, url_key, true);
+		link_delete_submit(call, url_key.ptr ? url_key : in_query, true);
 }

@@ -31,53 +31,59 @@ static void reply_link(struct http_conn *c, const struct api *api, const struct 
 	reply_json(c, 200, &body, NULL, 0);
 }
 
-/* Validates the given fields, and replaces URLs by their canonical form. */
-
-static int canonical_url(struct api *api, struct arena *arena, struct str *url, struct err *e)
+/* Checks the given URL and replaces it by its canonical form. */
+static int canonical_url(struct write_job *j, const char *field, struct str *url, struct input_err *e)
 {
 	struct buf CLEANUP(buf_release) canonical = {0};
-	int r = url_canonicalize(*url, &api->url_rules, &canonical, e);
+	struct err wrong;
+	int r = url_canonicalize(*url, &j->worker->api->url_rules, &canonical, &wrong);
+	if (r == ERR_INVALID) {
+		bool is_target = url == &j->write.link.url; /* "the URL" says enough */
+		input_wrong_field(e, field, is_target ? "%s" : "in 'expired_url', %s", wrong.text);
+		e->code = "invalid-url";
+	}
 	if (r < 0)
 		return r;
-	*url = arena_str(arena, buf_view(&canonical));
+	*url = arena_str(j->write.arena, buf_view(&canonical));
 	return url->ptr ? 0 : ERR_NOMEM;
 }
 
-static int check_fields(struct write_job *j, unsigned bits, struct str password, struct err *e,
-                        const char **ret_code)
+/* Rules for single fields, of a create and of a PATCH. */
+static int check_fields(struct write_job *j, unsigned bits, struct input_err *e)
 {
 	struct link_record *link = &j->write.link;
-	int64_t ends_ms = bits & LINK_EXPIRES ? link->expires_ms : 0;
 	int r = 0;
-	*ret_code = "invalid-url";
 	if (bits & LINK_URL)
-		r = canonical_url(j->worker->api, j->write.arena, &link->url, e);
+		r = canonical_url(j, "original_url", &link->url, e);
 	if (r == 0 && link->expired_url.ptr)
-		r = canonical_url(j->worker->api, j->write.arena, &link->expired_url, e);
-	if (r < 0)
-		return r;
-	*ret_code = "invalid-field";
-	if (ends_ms > 0 && ends_ms <= j->write.now_ms)
-		return err_set(e, ERR_INVALID,
-		               "the expiry is in the past; send a later time, or null for none");
-	return password.ptr ? password_check(password, LINK_PASSWORD_BYTES_MIN, e) : 0;
+		r = canonical_url(j, "expired_url", &link->expired_url, e);
+	if (r == 0 && bits & LINK_EXPIRES && link->expires_ms > 0 && link->expires_ms <= j->write.now_ms)
+		r = input_wrong_field(e, j->plain ? "expire_date" : "expires_at",
+		                      "the expiry is in the past; send a later time, or null for none");
+	return r;
 }
 
-/* A rule on two fields: a PATCH may give one of them, so the store decides there. */
-static void reply_never_opens(struct http_conn *c)
+/* A rule for two fields. A PATCH may give one of them, so the store decides there. */
+static void reply_never_opens(struct write_job *j)
 {
-	problem_reply(c, 400, "invalid-field",
-	              "The link would expire before it begins; send a 'not_before' earlier than "
-	              "'expires_at'.");
+	bool by_end = j->write.kind == STORE_LINK_UPDATE && !(j->write.fields & LINK_NOT_BEFORE);
+	problem_reply_field(j->conn, "invalid-field", by_end ? "expires_at" : "not_before",
+	                    "The link would expire before it begins; send a 'not_before' earlier than "
+	                    "'expires_at'.");
 }
 
 /* Creating */
 
-static int take_alias(struct write_job *j, struct str alias, struct err *e)
+static int take_alias(struct write_job *j, struct str alias, struct input_err *e)
 {
 	char folded[KEY_BYTES_MAX];
 	struct link_record *link = &j->write.link;
-	int r = alias_check(alias, e);
+	struct err wrong;
+	int r = alias_check(alias, &wrong);
+	if (r == ERR_INVALID) {
+		input_wrong_field(e, j->plain ? "custom_alias" : "alias", "%s", wrong.text);
+		e->code = "invalid-alias";
+	}
 	if (r < 0)
 		return r;
 	link->is_alias = true;
@@ -280,12 +286,19 @@ static bool take_owner(const struct api_call *call, struct str text, uint64_t *r
 	if (!may)
 		caller_reply_forbidden(call->c, RIGHT_ADMIN);
 	else if (owner.id == 0)
-		problem_reply(call->c, 400, "no-such-user",
-		              "There is no user '%.*s' (field 'owner'); send a user's email address or id.",
-		              (int)MIN(text.len, (size_t)64), text.ptr);
+		problem_reply_field(
+		    call->c, "no-such-user", "owner",
+		    "There is no user '%.*s' (field 'owner'); send a user's email address or id.",
+		    (int)MIN(text.len, (size_t)64), text.ptr);
 	else
 		*ret = owner.id;
 	return may && owner.id != 0;
+}
+
+/* What a create has without a field, and what null means in a PATCH. */
+static struct link_record link_defaults(const struct api_call *call)
+{
+	return (struct link_record){.owner = call->caller.user, .redirect_status = 302, .enabled = true};
 }
 
 struct write_job *link_create_new(const struct api_call *call)
@@ -293,15 +306,11 @@ struct write_job *link_create_new(const struct api_call *call)
 	struct write_job *j = write_job_new(call, STORE_LINK_CREATE, create_done);
 	if (!j)
 		return NULL;
-	j->write.link = (struct link_record){
-	    .owner = call->caller.user,
-	    .api_key = call->caller.limit_key,
-	    .created_ms = j->write.now_ms,
-	    .updated_ms = j->write.now_ms,
-	    .expires_ms = expires_by_default,
-	    .redirect_status = 302,
-	    .enabled = true,
-	};
+	struct link_record *link = &j->write.link;
+	*link = link_defaults(call);
+	link->api_key = call->caller.limit_key;
+	link->created_ms = link->updated_ms = j->write.now_ms;
+	link->expires_ms = expires_by_default;
 	j->write.owner = caller_owner_filter(&call->caller);
 	j->write.idempotency_owner = call->caller.user;
 	return j;
@@ -309,40 +318,36 @@ struct write_job *link_create_new(const struct api_call *call)
 
 void link_create_submit(struct write_job *j, const struct api_call *call, const struct link_create_input *in)
 {
-	struct err e;
-	const char *code;
+	struct input_err e;
 	if (in->owner.ptr && !take_owner(call, in->owner, &j->write.link.owner))
 		return;
-	int r = check_fields(j, ~0U, in->password, &e, &code);
-	if (r == 0 && in->alias.ptr) {
-		code = "invalid-alias";
+	int r = check_fields(j, ~0U, &e);
+	if (r == 0 && in->alias.ptr)
 		r = take_alias(j, in->alias, &e);
-	}
 	if (j->write.link.expires_ms == expires_by_default)
 		j->write.link.expires_ms = link_default_expiry_ms(&j->write.link);
 	if (r < 0)
-		reply_failed(j->conn, r, code, &e);
+		input_reply_failed(j->conn, r, &e);
 	else if (link_never_opens(&j->write.link))
-		reply_never_opens(j->conn);
+		reply_never_opens(j);
 	else if (take_idempotency_key(j, call->req))
 		charge(j, &call->caller, in->password, false);
 }
 
 void links_post(struct api_call *call)
 {
-	struct err e;
+	struct input_err e;
 	struct link_create_input in = {0};
 	const struct input_field own[] = {{"alias", FIELD_STRING, &in.alias, .may_be_null = true}};
-	struct input CLEANUP(input_release) body = {0};
 	struct write_job *j = link_create_new(call);
 	if (!j)
 		return;
 	struct input_record record = {&link_fields, FIELD_CREATE, &j->write.link, own, 1};
-	int r = input_record_read(call->req->body, &body, &record, j->write.arena, &e);
+	int r = input_record_read(call->req->body, &record, j->write.arena, &e);
 	in.password = record.secret;
 	in.owner = record.user;
 	if (r < 0)
-		reply_failed(call->c, r, "invalid-body", &e);
+		input_reply_failed(call->c, r, &e);
 	else
 		link_create_submit(j, call, &in);
 }
@@ -421,7 +426,7 @@ static void patch_done(struct write_job *j)
 {
 	struct api *api = j->worker->api;
 	if (j->write.result == ERR_INVALID)
-		reply_never_opens(j->conn);
+		reply_never_opens(j);
 	else if (j->write.result < 0)
 		link_param_reply_failed(j->conn, j->write.result);
 	else if (!j->ctx)
@@ -435,17 +440,16 @@ void link_patch(struct api_call *call)
 	struct write_job *j = link_job_new(call, call->params[0], STORE_LINK_UPDATE, patch_done);
 	if (!j)
 		return;
-	struct err e;
-	const char *code;
-	struct input CLEANUP(input_release) body = {0};
+	struct input_err e;
+	j->write.link = link_defaults(call);
 	struct input_record in = {&link_fields, FIELD_PATCH, &j->write.link};
-	int r = input_record_read(call->req->body, &body, &in, j->write.arena, &e);
+	int r = input_record_read(call->req->body, &in, j->write.arena, &e);
 	if (r == 0 && in.bits == 0)
-		r = err_set(&e, ERR_INVALID, "the body changes nothing; send at least one field");
+		r = input_wrong_body(&e, "the body changes nothing; send at least one field");
 	if (r == 0)
-		r = check_fields(j, in.bits, in.secret, &e, &code);
+		r = check_fields(j, in.bits, &e);
 	if (r < 0) {
-		reply_failed(call->c, r, "invalid-body", &e);
+		input_reply_failed(call->c, r, &e);
 		return;
 	}
 	if (in.user.ptr && !take_owner(call, in.user, &j->write.link.owner))

@@ -11,20 +11,21 @@
 
 #include <pthread.h>
 
-static void words_put(struct buf *b, const struct field *f)
+static void words_put(struct buf *b, const struct field *f, bool is_null)
 {
 	const char *quote = f->type == FIELD_NUMBER ? "" : "\"";
 	for (size_t i = 0; f->words[i]; i++)
 		buf_printf(b, "%s%s%s%s", i ? "," : ",\"enum\":[", quote, f->words[i], quote);
-	buf_char(b, ']');
+	buf_str(b, is_null ? STR(",null]") : STR("]"));
 }
 
 /* Arrays of strings. */
-static void array_put(struct buf *b, const struct field *f)
+static void array_put(struct buf *b, const struct field *f, unsigned when)
 {
-	buf_printf(b, "\"type\":\"array\",\"maxItems\":%d,\"items\":{\"type\":\"string\"", INPUT_STRINGS_MAX);
+	buf_printf(b, "\"type\":[\"array\"%s],\"maxItems\":%d,\"items\":{\"type\":\"string\"",
+	           when && f->flags & FIELD_DEFAULT ? ",\"null\"" : "", INPUT_STRINGS_MAX);
 	if (f->words)
-		words_put(b, f);
+		words_put(b, f, false);
 	else
 		buf_printf(b, ",\"minLength\":1,\"maxLength\":%d", INPUT_ITEM_BYTES_MAX);
 	buf_char(b, '}');
@@ -44,12 +45,13 @@ static const char *type_of(const struct field *f, unsigned when)
 
 static void schema_put(struct buf *b, const struct field *f, unsigned when)
 {
-	bool is_null = f->flags & FIELD_NULL && (!when || !(f->flags & FIELD_REQUIRED)) &&
-	               (f->type != FIELD_SECRET || when);
+	bool is_null = when ? f->flags & FIELD_DEFAULT ||
+	                          (f->flags & FIELD_NULL && !(f->flags & FIELD_REQUIRED))
+	                    : f->flags & FIELD_NULL && f->type != FIELD_SECRET;
 	const char *bound = field_is_str(f) ? "Length" : "imum";
 	buf_printf(b, "\"type\":[%s%s]", type_of(f, when), is_null ? ",\"null\"" : "");
 	if (f->words)
-		words_put(b, f);
+		words_put(b, f, is_null);
 	if (f->type == FIELD_TIME)
 		buf_str(b, STR(",\"format\":\"date-time\""));
 	if (f->type == FIELD_SECRET && when)
@@ -65,6 +67,8 @@ static void help_put(struct buf *b, const struct field *f, unsigned when)
 	if (!f->help || (!when && f->type == FIELD_SECRET))
 		return;
 	buf_printf(&help, f->null ? "%s; null is %s" : "%s", f->help, f->null);
+	if (when && f->flags & FIELD_DEFAULT)
+		buf_str(&help, STR("; null is the default"));
 	if (when && f->flags & FIELD_ADMIN)
 		buf_str(&help, STR(" (admins only)"));
 	buf_str(b, STR(",\"description\":"));
@@ -99,7 +103,7 @@ static void fields_put(struct buf *b, const struct fields *s, unsigned when)
 		if (f->type == FIELD_VIRTUAL)
 			buf_str(b, str_of(f->schema));
 		else if (f->type == FIELD_SET || f->type == FIELD_TAGS)
-			array_put(b, f);
+			array_put(b, f, when);
 		else
 			schema_put(b, f, when);
 		help_put(b, f, when);

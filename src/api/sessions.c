@@ -231,11 +231,11 @@ static bool read_json(struct sign_in_job *j, const struct http_request *req)
 	    {"email", FIELD_STRING, &j->email, .required = true, .bytes_max = USER_EMAIL_BYTES_MAX},
 	    {"password", FIELD_STRING, &j->password, .required = true, .bytes_max = PASSWORD_BYTES_MAX},
 	};
-	struct err e;
+	struct input_err e;
 	int r = input_read(req->body, fields, ARRAY_LEN(fields), j->base.arena, &e);
 	if (r == 0)
 		return true;
-	reply_failed(j->base.conn, r, "invalid-body", &e);
+	input_reply_failed(j->base.conn, r, &e);
 	return false;
 }
 

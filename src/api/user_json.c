@@ -1,7 +1,6 @@
 #include "api/user_json.h"
 
 #include "auth/passwords.h"
-#include "handler/input.h"
 
 void user_json(struct buf *b, const struct user_record *user)
 {
@@ -13,7 +12,7 @@ void user_json(struct buf *b, const struct user_record *user)
 /* Parsing */
 
 /* An email address in lower case, in the arena; ERR_INVALID with a message if it is malformed. */
-static int email_parse(struct str text, struct arena *arena, struct str *ret, struct err *e)
+static int email_parse(struct str text, struct arena *arena, struct str *ret, struct input_err *e)
 {
 	const char *at = text.len > 0 ? memchr(text.ptr, '@', text.len) : NULL;
 	bool fits = at && text.len >= 3 && text.len <= USER_EMAIL_BYTES_MAX && at != text.ptr &&
@@ -21,8 +20,8 @@ static int email_parse(struct str text, struct arena *arena, struct str *ret, st
 	for (size_t i = 0; fits && i < text.len; i++)
 		fits = (unsigned char)text.ptr[i] > ' ' && text.ptr[i] != 0x7f;
 	if (!fits)
-		return err_set(
-		    e, ERR_INVALID,
+		return input_wrong_field(
+		    e, "email",
 		    "the field 'email' must be an email address such as ada@example.com, of 3 to %d bytes",
 		    USER_EMAIL_BYTES_MAX);
 	char *lower = arena_alloc(arena, text.len + 1);
@@ -34,7 +33,7 @@ static int email_parse(struct str text, struct arena *arena, struct str *ret, st
 }
 
 int user_input_read(struct str body, unsigned when, struct arena *arena, struct user_input *ret,
-                    struct err *e)
+                    struct input_err *e)
 {
 	*ret = (struct user_input){0};
 	if (when == FIELD_CREATE)
@@ -42,19 +41,17 @@ int user_input_read(struct str body, unsigned when, struct arena *arena, struct 
 	const struct input_field own[] = {
 	    {"current_password", FIELD_STRING, &ret->current_password, .bytes_max = PASSWORD_BYTES_MAX}};
 	struct input_record in = {&user_fields, when, &ret->user, own, 1};
-	struct input CLEANUP(input_release) json = {0};
-	int r = input_record_read(body, &json, &in, arena, e);
+	int r = input_record_read(body, &in, arena, e);
 	ret->fields = in.bits;
 	ret->for_admins = in.for_admins != NULL;
 	ret->password = in.secret;
 	if (r == 0 && in.bits & USER_EMAIL)
 		r = email_parse(ret->user.email, arena, &ret->user.email, e);
-	if (r == 0 && in.secret.ptr)
-		r = password_check(in.secret, PASSWORD_BYTES_MIN, e);
 	if (r == 0 && ret->current_password.ptr && !ret->password.ptr)
-		r = err_set(e, ERR_INVALID,
-		            "the field 'current_password' needs a new 'password' beside it; send both");
+		r = input_wrong_field(
+		    e, "current_password",
+		    "the field 'current_password' needs a new 'password' beside it; send both");
 	if (r == 0 && when == FIELD_PATCH && ret->fields == 0)
-		r = err_set(e, ERR_INVALID, "the body changes nothing; send at least one field");
+		r = input_wrong_body(e, "the body changes nothing; send at least one field");
 	return r;
 }

@@ -3,7 +3,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
-#include "base/err.h"
+#include "handler/input.h"
 #include "store/store.h"
 
 void user_json(struct buf *b, const struct user_record *user);
@@ -17,4 +17,4 @@ struct user_input {
 
 /* `when` is FIELD_CREATE, with the default role editor, or FIELD_PATCH, with at least one field. */
 int user_input_read(struct str body, unsigned when, struct arena *arena, struct user_input *ret,
-                    struct err *e);
+                    struct input_err *e);

@@ -85,10 +85,10 @@ static void users_post_done(struct write_job *j)
 void users_post(struct api_call *call)
 {
 	struct user_input in;
-	struct err e;
+	struct input_err e;
 	int r = user_input_read(call->req->body, FIELD_CREATE, http_conn_arena(call->c), &in, &e);
 	if (r < 0) {
-		reply_failed(call->c, r, "invalid-body", &e);
+		input_reply_failed(call->c, r, &e);
 		return;
 	}
 	struct write_job *write = account_job_new(call, REGISTRY_USER_CREATE, users_post_done);
@@ -263,13 +263,14 @@ static bool patch_is_allowed(const struct patch_job *j, const struct caller *cal
 		return false;
 	}
 	if (changes_own_password(j) && !j->in.current_password.ptr) {
-		problem_reply(c, 400, "invalid-body",
-		              "The field 'current_password' is missing: a new password needs the old one.");
+		problem_reply_field(
+		    c, "invalid-field", "current_password",
+		    "The field 'current_password' is missing: a new password needs the old one.");
 		return false;
 	}
 	if (!j->own && j->in.current_password.ptr) {
-		problem_reply(
-		    c, 400, "invalid-body",
+		problem_reply_field(
+		    c, "invalid-field", "current_password",
 		    "The field 'current_password' is only for users who change their own password with "
 		    "a session; leave it out.");
 		return false;
@@ -279,7 +280,7 @@ static bool patch_is_allowed(const struct patch_job *j, const struct caller *cal
 
 void user_patch(struct api_call *call)
 {
-	struct err e;
+	struct input_err e;
 	if (!caller_may_manage_accounts(call))
 		return;
 	uint64_t id = user_param(call);
@@ -289,7 +290,7 @@ void user_patch(struct api_call *call)
 		return;
 	int r = user_input_read(call->req->body, FIELD_PATCH, j->base.arena, &j->in, &e);
 	if (r < 0) {
-		reply_failed(call->c, r, "invalid-body", &e);
+		input_reply_failed(call->c, r, &e);
 		return;
 	}
 	j->caller = call->caller;

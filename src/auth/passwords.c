@@ -10,14 +10,6 @@ enum { PASSES = 2, MEMORY_BYTES = 19 << 20 };
 static const char dummy_hash[] = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA"
                                  "$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-int password_check(struct str text, size_t bytes_min, struct err *e)
-{
-	if (text.len >= bytes_min && text.len <= PASSWORD_BYTES_MAX)
-		return 0;
-	return err_set(e, ERR_INVALID, "the field 'password' has %zu bytes; it must have %zu to %d", text.len,
-	               bytes_min, PASSWORD_BYTES_MAX);
-}
-
 int password_hash(struct str text, struct arena *arena, struct str *ret)
 {
 	char hash[crypto_pwhash_STRBYTES];

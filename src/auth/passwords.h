@@ -8,10 +8,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 
-enum { PASSWORD_BYTES_MIN = 8, PASSWORD_BYTES_MAX = 1024, LINK_PASSWORD_BYTES_MIN = 1 };
-
-/* ERR_INVALID with a message if the length is not allowed; `bytes_min` as above. */
-int password_check(struct str text, size_t bytes_min, struct err *e);
+enum { PASSWORD_BYTES_MAX = 1024 };
 
 /* The hash to store, in the arena. 0 or ERR_NOMEM. */
 int password_hash(struct str text, struct arena *arena, struct str *ret);

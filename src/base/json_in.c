@@ -27,11 +27,30 @@ bool json_in_at_end(struct json_in *in)
 	return !in->wrong && in->at == in->end;
 }
 
+bool json_in_finish(struct json_in *in)
+{
+	return json_in_at_end(in) || fail(in, "the text must end after the value");
+}
+
+int json_in_err(const struct json_in *in, const char *what, struct err *e)
+{
+	size_t line = 1, column = 1;
+	for (const char *c = in->start; c < in->at; c++) {
+		bool ends_line = *c == '\n';
+		line += ends_line;
+		column = ends_line ? 1 : column + ((*c & 0xc0) != 0x80); /* of characters */
+	}
+	return err_set(e, ERR_INVALID, "%s cannot be read as JSON: at line %zu, column %zu, %s", what, line,
+	               column, in->wrong);
+}
+
+static const struct str byte_order_mark = STR("\xef\xbb\xbf");
+
 enum json_in_kind json_in_peek(struct json_in *in)
 {
 	skip_space(in);
 	if (in->at == in->end) {
-		fail(in, "it ends too early");
+		fail(in, "a value was expected, not the end");
 		return JSON_IN_NONE;
 	}
 	switch (*in->at) {
@@ -43,8 +62,12 @@ enum json_in_kind json_in_peek(struct json_in *in)
 	case 'n': return JSON_IN_NULL;
 	case '-':
 	case '0' ... '9': return JSON_IN_NUMBER;
-	default: fail(in, "a value was expected"); return JSON_IN_NONE;
+	default: break;
 	}
+	fail(in, in->at == in->start && str_starts(str_n(in->at, (size_t)(in->end - in->at)), byte_order_mark)
+	             ? "a byte order mark must be removed"
+	             : "a value was expected");
+	return JSON_IN_NONE;
 }
 
 static bool take(struct json_in *in, char c, const char *what)
@@ -71,7 +94,7 @@ bool json_in_more(struct json_in *in, char bracket, bool *first)
 		in->at++;
 		return false;
 	}
-	return was_first ? !in->wrong && (in->at < in->end || fail(in, "it ends too early"))
+	return was_first ? !in->wrong && (in->at < in->end || fail(in, "the closing bracket is missing"))
 	                 : take(in, ',', "a comma or a closing bracket was expected");
 }
 
@@ -83,9 +106,10 @@ static bool take_hex4(struct json_in *in, unsigned *ret)
 	if (in->end - in->at < 4)
 		return fail(in, "a \\u escape is cut short");
 	for (int i = 0; i < 4; i++) {
-		int digit = ascii_hex(*in->at++);
+		int digit = ascii_hex(*in->at);
 		if (digit < 0)
 			return fail(in, "a \\u escape needs four hexadecimal digits");
+		in->at++;
 		*ret = *ret << 4 | (unsigned)digit;
 	}
 	return true;
@@ -93,22 +117,22 @@ static bool take_hex4(struct json_in *in, unsigned *ret)
 
 static bool take_unicode(struct json_in *in, unsigned *ret)
 {
-	unsigned low;
+	const char *from = in->at - 2; /* of the backslash */
+	unsigned low = 0;
 	if (!take_hex4(in, ret))
 		return false;
-	if (*ret == 0)
-		return fail(in, "a string must not hold \\u0000");
-	if (*ret >= 0xdc00 && *ret <= 0xdfff)
-		return fail(in, "a \\u escape is half of a surrogate pair");
-	if (*ret < 0xd800 || *ret > 0xdbff)
+	if (*ret < 0xd800 || *ret > 0xdfff)
 		return true;
-	if (in->end - in->at < 2 || in->at[0] != '\\' || in->at[1] != 'u')
+	bool is_high = *ret < 0xdc00 && in->end - in->at >= 2 && in->at[0] == '\\' && in->at[1] == 'u';
+	if (is_high) {
+		in->at += 2;
+		if (!take_hex4(in, &low))
+			return false;
+	}
+	if (low < 0xdc00 || low > 0xdfff) {
+		in->at = from;
 		return fail(in, "a \\u escape is half of a surrogate pair");
-	in->at += 2;
-	if (!take_hex4(in, &low))
-		return false;
-	if (low < 0xdc00 || low > 0xdfff)
-		return fail(in, "a \\u escape is half of a surrogate pair");
+	}
 	*ret = 0x10000 + ((*ret - 0xd800) << 10) + (low - 0xdc00);
 	return true;
 }
@@ -169,8 +193,10 @@ static bool take_plain(struct json_in *in, struct str *ret)
 	*ret = str_n(from, (size_t)(in->at - from));
 	for (size_t i = 0; !ascii && i < ret->len;) {
 		size_t n = utf8_first(str_n(ret->ptr + i, ret->len - i));
-		if (n == 0)
-			return fail(in, "a string is not UTF-8");
+		if (n == 0) {
+			in->at = ret->ptr + i;
+			return fail(in, "a string has a byte that is not UTF-8");
+		}
 		i += n;
 	}
 	return true;
@@ -215,6 +241,9 @@ bool json_in_string(struct json_in *in, char *scratch, size_t room, struct str *
 bool json_in_name(struct json_in *in, char *scratch, size_t room, struct str *ret)
 {
 	bool whole;
+	skip_space(in);
+	if (in->at < in->end && *in->at != '"')
+		return fail(in, "a name in double quotes was expected");
 	if (!json_in_string(in, scratch, room, ret, &whole) || !take(in, ':', "a colon was expected"))
 		return false;
 	if (!whole)
@@ -232,34 +261,68 @@ static size_t take_digits(struct json_in *in)
 	return (size_t)(in->at - from);
 }
 
+/* The value of DIGITS.FRACTION times ten to the power of `exponent`. False: it is not whole, or too large. */
+static bool whole_value(struct str digits, struct str fraction, int64_t exponent, int64_t *ret)
+{
+	int64_t value = 0, before_point = (int64_t)digits.len + exponent;
+	for (size_t i = 0; i < digits.len + fraction.len; i++, before_point--) {
+		int digit = (i < digits.len ? digits.ptr[i] : fraction.ptr[i - digits.len]) - '0';
+		if (before_point <= 0 ? digit != 0
+		                      : __builtin_mul_overflow(value, 10, &value) ||
+		                            __builtin_add_overflow(value, digit, &value))
+			return false;
+	}
+	for (; value != 0 && before_point > 0; before_point--) {
+		if (__builtin_mul_overflow(value, 10, &value))
+			return false;
+	}
+	*ret = value;
+	return true;
+}
+
+static bool take_exponent(struct json_in *in, int64_t *ret)
+{
+	bool negative = in->at < in->end && *in->at == '-';
+	in->at += in->at < in->end && (*in->at == '+' || *in->at == '-');
+	const char *from = in->at;
+	uint64_t n = 0;
+	if (take_digits(in) == 0)
+		return false;
+	if (!str_u64(str_n(from, (size_t)(in->at - from)), &n) || n > INT32_MAX)
+		n = INT32_MAX; /* more than any text has digits */
+	*ret = negative ? -(int64_t)n : (int64_t)n;
+	return true;
+}
+
 enum json_in_kind json_in_number(struct json_in *in, int64_t *ret)
 {
 	skip_space(in);
-	const char *from = in->at;
-	bool negative = in->at < in->end && *in->at == '-', whole = true;
+	bool negative = in->at < in->end && *in->at == '-';
 	in->at += negative;
-	const char *digits = in->at;
-	size_t n = take_digits(in);
-	if (n == 0 || (n > 1 && *digits == '0'))
-		return fail(in, "a number is malformed"), JSON_IN_NONE;
+	struct str digits = str_n(in->at, 0), fraction = {0};
+	int64_t exponent = 0;
+	digits.len = take_digits(in);
+	if (digits.len == 0)
+		return fail(in, "a digit was expected"), JSON_IN_NONE;
+	if (digits.len > 1 && *digits.ptr == '0') {
+		in->at = digits.ptr;
+		return fail(in, "a number must not begin with 0"), JSON_IN_NONE;
+	}
 	if (in->at < in->end && *in->at == '.') {
-		in->at++;
-		whole = false;
-		if (take_digits(in) == 0)
-			return fail(in, "a number is malformed"), JSON_IN_NONE;
+		fraction.ptr = ++in->at;
+		fraction.len = take_digits(in);
+		if (fraction.len == 0)
+			return fail(in, "a number needs a digit after its point"), JSON_IN_NONE;
 	}
 	if (in->at < in->end && (*in->at == 'e' || *in->at == 'E')) {
 		in->at++;
-		whole = false;
-		if (in->at < in->end && (*in->at == '+' || *in->at == '-'))
-			in->at++;
-		if (take_digits(in) == 0)
-			return fail(in, "a number is malformed"), JSON_IN_NONE;
+		if (!take_exponent(in, &exponent))
+			return fail(in, "a number needs a digit in its exponent"), JSON_IN_NONE;
 	}
-	uint64_t value = 0;
-	if (!whole || !str_u64(str_n(digits, n), &value) || value > INT64_MAX)
+	int64_t value;
+	if (!whole_value(digits, fraction, exponent, &value))
 		return JSON_IN_NUMBER;
-	*ret = *from == '-' ? -(int64_t)value : (int64_t)value;
+	*ret = negative ? -value : value;
 	return JSON_IN_INTEGER;
 }
 

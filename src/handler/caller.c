@@ -18,9 +18,9 @@ static struct str presented_key(const struct http_request *req, struct str in_bo
 	return header.ptr ? header : in_body;
 }
 
-bool caller_has_header_key(const struct http_request *req)
+struct str caller_header_key(const struct http_request *req)
 {
-	return presented_key(req, STR_NULL).len > 0;
+	return presented_key(req, STR_NULL);
 }
 
 /* Cookies */

@@ -40,8 +40,8 @@ bool caller_resolve_user_id(const struct api_call *call, uint64_t id, struct acc
  * False: answered with 403. */
 bool caller_may_manage_accounts(const struct api_call *call);
 
-/* Does a header carry an API key, valid or not? */
-bool caller_has_header_key(const struct http_request *req);
+/* The API key in a header, valid or not; empty: none. */
+struct str caller_header_key(const struct http_request *req);
 
 /* On a pool thread, for requests of several steps: has the caller lost the key, the session or a right since?
  * 0 or a failure of the store. */

@@ -1,27 +1,90 @@
 #include "handler/input.h"
 
+#include "base/json_in.h"
+#include "base/json_out.h"
 #include "base/rfc3339.h"
 #include "handler/problem.h"
+#include "link/url_host.h"
 
-#include <jansson.h>
-#include <stdlib.h>
+#include <stdarg.h>
+#include <stdio.h>
 
-static const char *type_name(const json_t *v)
+int input_wrong_body(struct input_err *e, const char *fmt, ...)
 {
-	switch (json_typeof(v)) {
-	case JSON_OBJECT: return "an object";
-	case JSON_ARRAY: return "an array";
-	case JSON_STRING: return "a string";
-	case JSON_INTEGER:
-	case JSON_REAL: return "a number";
-	case JSON_NULL: return "null";
+	va_list ap;
+	va_start(ap, fmt);
+	*e = (struct input_err){.code = "invalid-body"};
+	vsnprintf(e->sentence.text, sizeof(e->sentence.text), fmt, ap);
+	va_end(ap);
+	return ERR_INVALID;
+}
+
+int input_wrong_field(struct input_err *e, const char *field, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	*e = (struct input_err){.code = "invalid-field", .has_field = true};
+	snprintf(e->field, sizeof(e->field), "%s", field);
+	vsnprintf(e->sentence.text, sizeof(e->sentence.text), fmt, ap);
+	va_end(ap);
+	return ERR_INVALID;
+}
+
+void input_reply_failed(struct http_conn *c, int err, const struct input_err *e)
+{
+	if (err != ERR_INVALID) {
+		problem_reply_store(c, err);
+		return;
+	}
+	const struct problem p = {.status = 400, .code = e->code, .field = e->has_field ? e->field : NULL};
+	problem_reply_with(c, &p, "%s", e->sentence.text);
+}
+
+/* Values. The body has been checked, so reading it only fails for lack of memory. */
+
+static const char *kind_name(enum json_in_kind kind)
+{
+	switch (kind) {
+	case JSON_IN_OBJECT: return "an object";
+	case JSON_IN_ARRAY: return "an array";
+	case JSON_IN_STRING: return "a string";
+	case JSON_IN_NUMBER: return "a number";
+	case JSON_IN_NULL: return "null";
 	default: return "a boolean";
 	}
 }
 
-static int wrong_type(const struct input_field *f, const json_t *v, const char *wanted, struct err *e)
+static int wrong_type(const struct input_field *f, struct json_in *in, const char *wanted,
+                      struct input_err *e)
 {
-	return err_set(e, ERR_INVALID, "the field '%s' must be %s, not %s", f->name, wanted, type_name(v));
+	return input_wrong_field(e, f->name, "the field '%s' must be %s, not %s", f->name, wanted,
+	                         kind_name(json_in_peek(in)));
+}
+
+/* Takes null, if it comes. */
+static bool take_null(struct json_in *in)
+{
+	return json_in_peek(in) == JSON_IN_NULL && json_in_skip(in);
+}
+
+/* Takes a string, decoded, into the arena. */
+static int take_string(struct json_in *in, struct arena *arena, struct str *ret)
+{
+	struct json_in ahead = *in;
+	bool whole = true;
+	json_in_string(&ahead, NULL, 0, ret, &whole);
+	if (whole) {
+		*in = ahead;
+		*ret = arena_str(arena, *ret);
+		return ret->ptr ? 0 : ERR_NOMEM;
+	}
+	size_t room = (size_t)(ahead.at - in->at);
+	char *text = arena_alloc(arena, room);
+	if (!text)
+		return ERR_NOMEM;
+	json_in_string(in, text, room, ret, &whole);
+	text[ret->len] = '\0'; /* it had quotes */
+	return 0;
 }
 
 /* Control characters of ASCII and Latin-1 harm terminals. Newlines and tabs are allowed. */
@@ -36,46 +99,55 @@ static bool has_control(struct str s)
 	return false;
 }
 
-static struct str json_str(const json_t *v)
+/* What is wrong with the characters of a string; NULL: nothing. */
+static const char *wrong_characters(struct str s, bool is_text)
 {
-	return str_n(json_string_value(v), json_string_length(v));
+	if (memchr(s.ptr, '\0', s.len))
+		return "must not contain a NUL character";
+	return is_text && has_control(s) ? "contains a control character; remove it" : NULL;
 }
 
-static int read_string(const struct input_field *f, const json_t *v, struct arena *arena, struct err *e)
+static int read_string(const struct input_field *f, struct json_in *in, struct arena *arena,
+                       struct input_err *e)
 {
-	struct str s;
-	*(struct str *)f->ret = STR_NULL;
-	if (f->may_be_null && json_is_null(v))
+	struct str *ret = f->ret;
+	size_t min = f->row && (f->type == FIELD_TEXT || f->type == FIELD_SECRET) ? f->row->min : 0;
+	*ret = STR_NULL;
+	if (f->may_be_null && take_null(in))
 		return 0;
-	if (f->type == FIELD_USER && json_is_integer(v)) {
-		s = arena_printf(arena, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
-		*(struct str *)f->ret = s;
-		return s.ptr ? 0 : ERR_NOMEM;
+	int64_t id;
+	struct json_in ahead = *in;
+	if (f->type == FIELD_USER && json_in_peek(&ahead) == JSON_IN_NUMBER &&
+	    json_in_number(&ahead, &id) == JSON_IN_INTEGER) {
+		*in = ahead;
+		*ret = arena_printf(arena, "%lld", (long long)id);
+		return ret->ptr ? 0 : ERR_NOMEM;
 	}
-	if (!json_is_string(v))
-		return wrong_type(f, v, f->may_be_null ? "a string or null" : "a string", e);
-	s = json_str(v);
-	if (f->bytes_max && s.len > f->bytes_max)
-		return err_set(e, ERR_INVALID, "the field '%s' has %zu bytes; it may have at most %zu",
-		               f->name, s.len, f->bytes_max);
-	if (f->type == FIELD_TEXT && has_control(s))
-		return err_set(e, ERR_INVALID, "the field '%s' contains a control character; remove it",
-		               f->name);
-	if (f->row && f->type == FIELD_TEXT && s.len < f->row->min)
-		return err_set(e, ERR_INVALID, "the field '%s' has %zu bytes; it must have %llu to %zu",
-		               f->name, s.len, (unsigned long long)f->row->min, f->bytes_max);
-	if (f->row && f->row->flags & FIELD_BLANK && s.len == 0)
-		return 0;
-	s = arena_str(arena, s);
-	*(struct str *)f->ret = s;
-	return s.ptr ? 0 : ERR_NOMEM;
+	if (json_in_peek(in) != JSON_IN_STRING)
+		return wrong_type(f, in, f->may_be_null ? "a string or null" : "a string", e);
+	int r = take_string(in, arena, ret);
+	if (r < 0)
+		return r;
+	const char *wrong = wrong_characters(*ret, f->type == FIELD_TEXT);
+	if (wrong)
+		return input_wrong_field(e, f->name, "the field '%s' %s", f->name, wrong);
+	if (min > 0 && (ret->len < min || ret->len > f->bytes_max))
+		return input_wrong_field(e, f->name, "the field '%s' has %zu bytes; it must have %zu to %zu",
+		                         f->name, ret->len, min, f->bytes_max);
+	if (f->bytes_max && ret->len > f->bytes_max)
+		return input_wrong_field(e, f->name, "the field '%s' has %zu bytes; it may have at most %zu",
+		                         f->name, ret->len, f->bytes_max);
+	if (f->row && f->row->flags & FIELD_BLANK && ret->len == 0)
+		*ret = STR_NULL;
+	return 0;
 }
 
-static int wrong_word(const struct input_field *f, const char *what, struct err *e)
+static int wrong_word(const struct input_field *f, const char *what, struct input_err *e)
 {
 	struct buf CLEANUP(buf_release) words = {0};
 	field_words_list(&words, f->row);
-	return err_set(e, ERR_INVALID, "%s '%s' must be %.*s", what, f->name, STR_ARG(buf_view(&words)));
+	return input_wrong_field(e, f->name, "%s '%s' must be %.*s", what, f->name,
+	                         STR_ARG(buf_view(&words)));
 }
 
 /* The member of a row's number may have any width. */
@@ -88,252 +160,326 @@ static int number_put(const struct input_field *f, uint64_t n)
 	return 0;
 }
 
-static int read_number(const struct input_field *f, const json_t *v, struct err *e)
+static int read_number(const struct input_field *f, struct json_in *in, struct input_err *e)
 {
-	uint64_t which;
+	uint64_t min = f->may_be_null ? 1 : 0, max = f->row && f->row->max ? f->row->max : INT64_MAX, which;
 	char digits[24];
-	if (f->may_be_null && json_is_null(v))
+	struct echo shown;
+	int64_t n;
+	if (f->may_be_null && take_null(in))
 		return number_put(f, 0);
-	if (!json_is_integer(v))
-		return wrong_type(f, v, f->may_be_null ? "a whole number or null" : "a whole number", e);
-	json_int_t n = json_integer_value(v);
-	if (n < 0)
-		return err_set(e, ERR_INVALID, "the field '%s' is %lld; it must not be negative", f->name,
-		               (long long)n);
-	if (f->may_be_null && n == 0)
-		return err_set(e, ERR_INVALID, "the field '%s' is 0; it must be at least 1, or null for none",
-		               f->name);
-	if (f->row && f->row->max && (uint64_t)n > f->row->max)
-		return err_set(e, ERR_INVALID, "the field '%s' is %lld; it may be at most %llu", f->name,
-		               (long long)n, (unsigned long long)f->row->max);
-	snprintf(digits, sizeof(digits), "%" JSON_INTEGER_FORMAT, n);
+	if (json_in_peek(in) != JSON_IN_NUMBER)
+		return wrong_type(f, in, f->may_be_null ? "a whole number or null" : "a whole number", e);
+	const char *from = in->at;
+	bool is_whole = json_in_number(in, &n) == JSON_IN_INTEGER;
+	snprintf(digits, sizeof(digits), "%lld", is_whole ? (long long)n : -1);
 	if (f->row && f->row->words && !field_value(f->row, str_of(digits), &which))
 		return wrong_word(f, "the field", e);
+	if (!is_whole || n < (int64_t)min || (uint64_t)n > max)
+		return input_wrong_field(
+		    e, f->name, "the field '%s' is %s; it must be a whole number from %llu to %llu%s",
+		    f->name, echo(&shown, str_n(from, (size_t)(in->at - from))), (unsigned long long)min,
+		    (unsigned long long)max, f->may_be_null ? ", or null for none" : "");
 	return number_put(f, (uint64_t)n * (f->type == FIELD_SECONDS ? 1000 : 1));
 }
 
-static int read_enum(const struct input_field *f, const json_t *v, struct err *e)
+static int read_enum(const struct input_field *f, struct json_in *in, struct arena *arena,
+                     struct input_err *e)
 {
 	uint64_t value;
-	if (!json_is_string(v))
-		return wrong_type(f, v, "a string", e);
-	return field_value(f->row, json_str(v), &value) ? number_put(f, value)
-	                                                : wrong_word(f, "the field", e);
+	struct str word;
+	if (json_in_peek(in) != JSON_IN_STRING)
+		return wrong_type(f, in, "a string", e);
+	int r = take_string(in, arena, &word);
+	if (r < 0)
+		return r;
+	return field_value(f->row, word, &value) ? number_put(f, value) : wrong_word(f, "the field", e);
 }
 
-static int read_time(const struct input_field *f, const json_t *v, struct err *e)
+static int read_bool(const struct input_field *f, struct json_in *in, struct input_err *e)
 {
-	if (json_is_null(v)) {
-		*(int64_t *)f->ret = 0;
+	enum json_in_kind kind = json_in_peek(in);
+	if (kind != JSON_IN_TRUE && kind != JSON_IN_FALSE)
+		return wrong_type(f, in, "true or false", e);
+	*(bool *)f->ret = kind == JSON_IN_TRUE;
+	json_in_skip(in);
+	return 0;
+}
+
+static int read_time(const struct input_field *f, struct json_in *in, struct arena *arena,
+                     struct input_err *e)
+{
+	struct str text;
+	*(int64_t *)f->ret = 0;
+	if (take_null(in))
 		return 0;
-	}
-	if (!json_is_string(v))
-		return wrong_type(f, v, "a time as text, or null", e);
-	if (!rfc3339_parse(str_n(json_string_value(v), json_string_length(v)), f->ret))
-		return err_set(
-		    e, ERR_INVALID,
+	if (json_in_peek(in) != JSON_IN_STRING)
+		return wrong_type(f, in, "a time as text, or null", e);
+	int r = take_string(in, arena, &text);
+	if (r < 0)
+		return r;
+	if (!rfc3339_parse(text, f->ret))
+		return input_wrong_field(
+		    e, f->name,
 		    "the field '%s' is not a time; write it like 2027-01-31T12:00:00Z or 2027-01-31",
 		    f->name);
 	*(int64_t *)f->ret = MAX(*(int64_t *)f->ret, 1); /* 0 is "never" */
 	return 0;
 }
 
-static int check_strings(const struct input_field *f, const json_t *v, struct err *e)
+/* Calls `fn` for each entry of an array of strings. */
+static int each_string(const struct input_field *f, struct json_in *in, struct arena *arena,
+                       struct input_err *e, int (*fn)(void *ctx, struct str entry), void *ctx)
 {
-	if (!json_is_array(v))
-		return wrong_type(f, v, "an array of strings", e);
-	if (json_array_size(v) > INPUT_STRINGS_MAX)
-		return err_set(e, ERR_INVALID, "the field '%s' has %zu entries; it may have at most %d",
-		               f->name, json_array_size(v), INPUT_STRINGS_MAX);
-	for (size_t i = 0; i < json_array_size(v); i++) {
-		const json_t *item = json_array_get(v, i);
-		if (!json_is_string(item))
-			return err_set(e, ERR_INVALID, "entry %zu of the field '%s' must be a string, not %s",
-			               i, f->name, type_name(item));
-		size_t len = json_string_length(item);
-		if (len == 0 || len > INPUT_ITEM_BYTES_MAX)
-			return err_set(e, ERR_INVALID,
-			               "entry %zu of the field '%s' has %zu bytes; it must have 1 to %d", i,
-			               f->name, len, INPUT_ITEM_BYTES_MAX);
-		if (has_control(str_n(json_string_value(item), len)))
-			return err_set(e, ERR_INVALID,
-			               "entry %zu of the field '%s' contains a control character; remove it",
-			               i, f->name);
+	bool first = true;
+	size_t n = 0;
+	if (json_in_peek(in) != JSON_IN_ARRAY)
+		return wrong_type(f, in, "an array of strings", e);
+	json_in_enter(in, '[');
+	while (json_in_more(in, '[', &first)) {
+		struct str entry;
+		if (++n > INPUT_STRINGS_MAX)
+			return input_wrong_field(e, f->name, "the field '%s' may have at most %d entries",
+			                         f->name, INPUT_STRINGS_MAX);
+		if (json_in_peek(in) != JSON_IN_STRING)
+			return input_wrong_field(e, f->name,
+			                         "entry %zu of the field '%s' must be a string, not %s", n,
+			                         f->name, kind_name(json_in_peek(in)));
+		int r = take_string(in, arena, &entry);
+		if (r < 0)
+			return r;
+		if (entry.len == 0 || entry.len > INPUT_ITEM_BYTES_MAX)
+			return input_wrong_field(
+			    e, f->name, "entry %zu of the field '%s' has %zu bytes; it must have 1 to %d", n,
+			    f->name, entry.len, INPUT_ITEM_BYTES_MAX);
+		const char *wrong = wrong_characters(entry, true);
+		if (wrong)
+			return input_wrong_field(e, f->name, "entry %zu of the field '%s' %s", n, f->name,
+			                         wrong);
+		r = fn(ctx, entry);
+		if (r < 0)
+			return r;
 	}
 	return 0;
 }
 
-static int read_strings(const struct input_field *f, const json_t *v, struct arena *arena, struct err *e)
+static int tag_put(void *ctx, struct str entry)
 {
-	int r = check_strings(f, v, e);
+	json_out_next(ctx);
+	json_out_str(ctx, entry);
+	return 0;
+}
+
+static int read_tags(const struct input_field *f, struct json_in *in, struct arena *arena,
+                     struct input_err *e)
+{
+	struct buf CLEANUP(buf_release) text = {0};
+	buf_char(&text, '[');
+	int r = each_string(f, in, arena, e, tag_put, &text);
 	if (r < 0)
 		return r;
-	char *text = json_dumps(v, JSON_COMPACT);
-	struct str s = text ? arena_str(arena, str_of(text)) : STR_NULL;
-	free(text);
+	buf_char(&text, ']');
+	struct str s = text.failed ? STR_NULL : arena_str(arena, buf_view(&text));
 	*(struct str *)f->ret = s;
 	return s.ptr ? 0 : ERR_NOMEM;
 }
 
-static int read_set(const struct input_field *f, const json_t *v, struct err *e)
+struct set_input {
+	const struct input_field *field;
+	uint64_t set;
+	struct input_err *e;
+};
+
+static int set_put(void *ctx, struct str entry)
 {
-	uint64_t which, set = 0;
-	int r = check_strings(f, v, e);
-	for (size_t i = 0; r == 0 && i < json_array_size(v); i++) {
-		struct str word = json_str(json_array_get(v, i));
-		if (!field_value(f->row, word, &which))
-			return err_set(e, ERR_INVALID, "the field '%s' has an unknown entry '%.*s'", f->name,
-			               STR_ARG(word));
-		set |= 1ULL << which;
-	}
-	number_put(f, set);
-	return r == 0 && set == 0 ? wrong_word(f, "an entry of the field", e) : r;
+	struct set_input *in = ctx;
+	uint64_t which;
+	struct echo shown;
+	if (!field_value(in->field->row, entry, &which))
+		return input_wrong_field(in->e, in->field->name, "the field '%s' has an unknown entry '%s'",
+		                         in->field->name, echo(&shown, entry));
+	in->set |= 1ULL << which;
+	return 0;
 }
 
-static int read_field(const struct input_field *f, const json_t *v, struct arena *arena, struct err *e)
+static int read_set(const struct input_field *f, struct json_in *in, struct arena *arena, struct input_err *e)
 {
+	struct set_input to = {.field = f, .e = e};
+	int r = each_string(f, in, arena, e, set_put, &to);
+	if (r < 0)
+		return r;
+	return to.set ? number_put(f, to.set) : wrong_word(f, "an entry of the field", e);
+}
+
+static int read_field(const struct input_field *f, struct json_in *in, struct arena *arena,
+                      struct input_err *e)
+{
+	if (f->row && f->row->flags & FIELD_DEFAULT && take_null(in))
+		return 0; /* the record has the default */
 	switch (f->type) {
-	case FIELD_BOOL:
-		if (!json_is_boolean(v))
-			return wrong_type(f, v, "true or false", e);
-		*(bool *)f->ret = json_is_true(v);
-		return 0;
-	case FIELD_TIME: return read_time(f, v, e);
-	case FIELD_ENUM: return read_enum(f, v, e);
-	case FIELD_SET: return read_set(f, v, e);
-	case FIELD_TAGS: return read_strings(f, v, arena, e);
+	case FIELD_BOOL: return read_bool(f, in, e);
+	case FIELD_TIME: return read_time(f, in, arena, e);
+	case FIELD_ENUM: return read_enum(f, in, arena, e);
+	case FIELD_SET: return read_set(f, in, arena, e);
+	case FIELD_TAGS: return read_tags(f, in, arena, e);
 	case FIELD_USER:
 	case FIELD_TEXT:
 	case FIELD_STRING:
-	case FIELD_SECRET: return read_string(f, v, arena, e);
-	default: return read_number(f, v, e);
+	case FIELD_SECRET: return read_string(f, in, arena, e);
+	default: return read_number(f, in, e);
 	}
 }
 
-static const struct input_field *field_named(const struct input_field *fields, size_t count, const char *name)
+/* Objects */
+
+static const struct input_field *field_named(const struct input_field *fields, size_t count, struct str name)
 {
 	for (size_t i = 0; i < count; i++) {
-		if (strcmp(fields[i].name, name) == 0)
+		if (str_eq(name, str_of(fields[i].name)))
 			return &fields[i];
 	}
 	return NULL;
 }
 
-static int unknown_field(const char *name, const struct input_field *fields, size_t count, struct err *e)
+static int unknown_field(struct str name, const struct input_field *fields, size_t count, struct input_err *e)
 {
 	char known[400] = "";
+	struct echo shown;
 	size_t at = 0;
 	for (size_t i = 0; i < count && at < sizeof(known) - 1; i++)
 		at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i ? ", " : "", fields[i].name);
-	return err_set(e, ERR_INVALID, "unknown field '%.64s'; the fields are: %s", name, known);
+	echo(&shown, name);
+	return input_wrong_field(e, shown.text, "unknown field '%s'; the fields are: %s", shown.text, known);
 }
 
-int input_parse(struct str body, struct input *ret, struct err *e)
+int input_check(struct str body, struct input_err *e)
 {
-	json_error_t where;
-	*ret = (struct input){0};
-	if (body.len == 0)
-		return err_set(e, ERR_INVALID, "the body is empty; send a JSON object");
-	json_t *object = json_loadb(body.ptr, body.len, JSON_REJECT_DUPLICATES, &where);
-	if (!object)
-		return err_set(e, ERR_INVALID, "the body is not JSON: %s (line %d, column %d)", where.text,
-		               where.line, where.column);
-	ret->json = object;
-	if (!json_is_object(object))
-		return err_set(e, ERR_INVALID, "the body must be a JSON object, not %s", type_name(object));
+	struct json_in in = json_in_begin(body.ptr ? body : STR(""));
+	if (json_in_at_end(&in))
+		return input_wrong_body(e, "the body is empty; send a JSON object");
+	enum json_in_kind kind = json_in_peek(&in);
+	if (!json_in_skip(&in) || !json_in_finish(&in)) {
+		*e = (struct input_err){.code = "invalid-body"};
+		return json_in_err(&in, "the body", &e->sentence);
+	}
+	if (kind != JSON_IN_OBJECT)
+		return input_wrong_body(e, "the body must be a JSON object, not %s", kind_name(kind));
 	return 0;
 }
 
-void input_release(struct input *in)
+/* The place of a member's value; false: there is none. */
+static bool member_find(struct str body, const char *name, struct json_in *ret)
 {
-	json_decref(in->json);
-	in->json = NULL;
-}
-
-bool input_has(const struct input *in, const char *name)
-{
-	return json_object_get(in->json, name) != NULL;
-}
-
-struct str input_peek(const struct input *in, const char *name)
-{
-	const json_t *value = json_object_get(in->json, name);
-	return json_is_string(value) ? str_n(json_string_value(value), json_string_length(value)) : STR_NULL;
-}
-
-int input_fields(const struct input *in, const struct input_field *fields, size_t count, struct arena *arena,
-                 struct err *e)
-{
-	const char *name;
-	json_t *value;
-	for (size_t i = 0; i < count; i++) {
-		if (fields[i].ret_given)
-			*fields[i].ret_given = false;
+	char scratch[INPUT_ITEM_BYTES_MAX];
+	struct str found;
+	bool first = true;
+	*ret = json_in_begin(body);
+	json_in_enter(ret, '{');
+	while (json_in_more(ret, '{', &first) && json_in_name(ret, scratch, sizeof(scratch), &found)) {
+		if (str_eq(found, str_of(name)))
+			return true;
+		json_in_skip(ret);
 	}
-	json_object_foreach((json_t *)in->json, name, value)
-	{
+	return false;
+}
+
+bool input_has(struct str body, const char *name)
+{
+	struct json_in at;
+	return member_find(body, name, &at);
+}
+
+struct str input_peek(struct str body, const char *name, struct arena *arena)
+{
+	struct json_in at;
+	struct str text;
+	bool is_string = member_find(body, name, &at) && json_in_peek(&at) == JSON_IN_STRING;
+	return is_string && take_string(&at, arena, &text) == 0 ? text : STR_NULL;
+}
+
+static int read_members(struct str body, const struct input_field *fields, size_t count, struct arena *arena,
+                        struct input_err *e, uint64_t *ret_given)
+{
+	char scratch[INPUT_ITEM_BYTES_MAX];
+	struct str name;
+	struct json_in in = json_in_begin(body);
+	bool first = true;
+	*ret_given = 0;
+	ASSERT(count <= 64);
+	json_in_enter(&in, '{');
+	while (json_in_more(&in, '{', &first) && json_in_name(&in, scratch, sizeof(scratch), &name)) {
 		const struct input_field *f = field_named(fields, count, name);
 		if (!f)
 			return unknown_field(name, fields, count, e);
-		int r = read_field(f, value, arena, e);
+		uint64_t bit = 1ULL << (f - fields);
+		if (*ret_given & bit)
+			return input_wrong_field(e, f->name, "the field '%s' appears twice; send it once",
+			                         f->name);
+		*ret_given |= bit;
+		int r = read_field(f, &in, arena, e);
 		if (r < 0)
 			return r;
-		if (f->ret_given)
-			*f->ret_given = true;
 	}
 	for (size_t i = 0; i < count; i++) {
-		if (fields[i].required && !json_object_get(in->json, fields[i].name))
-			return err_set(e, ERR_INVALID, "the field '%s' is missing", fields[i].name);
+		bool given = *ret_given & 1ULL << i;
+		if (fields[i].required && !given)
+			return input_wrong_field(e, fields[i].name, "the field '%s' is missing",
+			                         fields[i].name);
+		if (fields[i].ret_given)
+			*fields[i].ret_given = given;
 	}
 	return 0;
 }
 
-int input_read(struct str body, const struct input_field *fields, size_t count, struct arena *arena,
-               struct err *e)
+int input_fields(struct str body, const struct input_field *fields, size_t count, struct arena *arena,
+                 struct input_err *e)
 {
-	struct input CLEANUP(input_release) in;
-	int r = input_parse(body, &in, e);
-	return r < 0 ? r : input_fields(&in, fields, count, arena, e);
+	uint64_t given;
+	return read_members(body, fields, count, arena, e, &given);
+}
+
+int input_read(struct str body, const struct input_field *fields, size_t count, struct arena *arena,
+               struct input_err *e)
+{
+	int r = input_check(body, e);
+	return r < 0 ? r : input_fields(body, fields, count, arena, e);
 }
 
 /* Records */
 
 static struct input_field row_input(const struct field *f, struct input_record *r)
 {
-	struct input_field in = {
+	bool has_bound = f->type == FIELD_TEXT || f->type == FIELD_SECRET;
+	return (struct input_field){
 	    .name = f->name,
 	    .type = f->type,
-	    .ret = (char *)r->record + f->offset,
+	    .ret = f->type == FIELD_SECRET ? (char *)&r->secret
+	           : f->type == FIELD_USER ? (char *)&r->user
+	                                   : (char *)r->record + f->offset,
 	    .required = f->flags & FIELD_REQUIRED && r->when == FIELD_CREATE,
 	    .may_be_null = f->flags & FIELD_NULL && !(f->flags & FIELD_REQUIRED),
-	    .bytes_max = f->type == FIELD_TEXT ? f->max : 0,
+	    .bytes_max = has_bound ? f->max : 0,
 	    .row = f,
 	};
-	if (f->type == FIELD_SECRET)
-		in.ret = &r->secret;
-	if (f->type == FIELD_USER) {
-		in.ret = &r->user;
-		in.may_be_null &= r->when == FIELD_CREATE; /* a record keeps an owner */
-	}
-	return in;
 }
 
-int input_record_read(struct str body, struct input *in, struct input_record *r, struct arena *arena,
-                      struct err *e)
+int input_record_read(struct str body, struct input_record *r, struct arena *arena, struct input_err *e)
 {
 	struct input_field inputs[FIELDS_MAX] = {0};
+	uint64_t given = 0;
 	size_t n = 0;
 	for (const struct field *f = r->fields->rows; f < r->fields->rows + r->fields->count; f++) {
 		if (f->flags & r->when)
-			inputs[n++] = f->type == FIELD_VIRTUAL ? *field_named(r->own, r->own_count, f->name)
-			                                       : row_input(f, r);
+			inputs[n++] = f->type == FIELD_VIRTUAL
+			                  ? *field_named(r->own, r->own_count, str_of(f->name))
+			                  : row_input(f, r);
 	}
-	int result = input_parse(body, in, e);
+	int result = input_check(body, e);
 	if (result == 0)
-		result = input_fields(in, inputs, n, arena, e);
+		result = read_members(body, inputs, n, arena, e, &given);
 	for (size_t i = n; result == 0 && i-- > 0;) {
 		const struct field *f = inputs[i].row;
-		if (!f || !input_has(in, f->name))
+		if (!f || !(given & 1ULL << i))
 			continue;
 		r->bits |= f->bit;
 		r->for_admins = f->flags & FIELD_ADMIN ? f : r->for_admins;

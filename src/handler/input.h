@@ -11,6 +11,22 @@
 
 enum { INPUT_STRINGS_MAX = 32, INPUT_ITEM_BYTES_MAX = 64 };
 
+/* What is wrong with a request. One field that is at fault is named: "invalid-field" or a more specific code.
+ * Otherwise the code is "invalid-body". */
+struct input_err {
+	const char *code;
+	bool has_field;
+	char field[48]; /* shortened */
+	struct err sentence;
+};
+
+/* Fill it and return ERR_INVALID. */
+int input_wrong_body(struct input_err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
+int input_wrong_field(struct input_err *e, const char *field, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+/* ERR_INVALID: 400 with the message. Other errors: as problem_reply_store. */
+void input_reply_failed(struct http_conn *c, int err, const struct input_err *e);
+
 struct input_field {
 	const char *name;
 	/* FIELD_STRING, FIELD_TEXT, FIELD_TAGS, FIELD_USER (a number becomes its digits): struct str.
@@ -24,27 +40,21 @@ struct input_field {
 	const struct field *row; /* of a record's field */
 };
 
-/* A parsed body. */
-struct input {
-	void *json;
-};
+/* ERR_INVALID with a message if the body is not a JSON object. The functions below expect one. */
+int input_check(struct str body, struct input_err *e);
 
-/* ERR_INVALID with a message if the body is not a JSON object. */
-int input_parse(struct str body, struct input *ret, struct err *e);
-void input_release(struct input *in); /* zeroed is fine */
+bool input_has(struct str body, const char *name);
 
-bool input_has(const struct input *in, const char *name);
-
-/* A string member, valid until the release; STR_NULL otherwise. */
-struct str input_peek(const struct input *in, const char *name);
+/* A string member, in the arena; STR_NULL: there is none, or out of memory. */
+struct str input_peek(struct str body, const char *name, struct arena *arena);
 
 /* Copies strings to the arena. ERR_INVALID with a message, or ERR_NOMEM; then the outputs are undefined. */
-int input_fields(const struct input *in, const struct input_field *fields, size_t count, struct arena *arena,
-                 struct err *e);
+int input_fields(struct str body, const struct input_field *fields, size_t count, struct arena *arena,
+                 struct input_err *e);
 
-/* Both steps at once. */
+/* Checks the body first. */
 int input_read(struct str body, const struct input_field *fields, size_t count, struct arena *arena,
-               struct err *e);
+               struct input_err *e);
 
 /* The fields of a record (store/fields.h) in a body. */
 struct input_record {
@@ -58,10 +68,8 @@ struct input_record {
 	struct str user, secret;        /* out: not in the record; STR_NULL: not given, or null */
 };
 
-/* Parses the body to `in`, which the caller releases, and reads it as input_fields does. Checks the limits
- * and enumerations of the rows; the caller checks further rules. */
-int input_record_read(struct str body, struct input *in, struct input_record *r, struct arena *arena,
-                      struct err *e);
+/* As input_read. Checks the limits and enumerations of the rows; the caller checks further rules. */
+int input_record_read(struct str body, struct input_record *r, struct arena *arena, struct input_err *e);
 
 /* The parameter `limit`, or `otherwise` without it. False: answered with 400. */
 bool input_limit(struct http_conn *c, struct str query, uint64_t otherwise, uint64_t max, uint64_t *ret);

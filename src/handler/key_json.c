@@ -1,7 +1,6 @@
 #include "handler/key_json.h"
 
 #include "base/json_out.h"
-#include "handler/input.h"
 
 static const struct field *scopes(void)
 {
@@ -39,25 +38,25 @@ void key_json(struct buf *b, const struct key_record *key, struct str text)
 }
 
 int key_input_parse(struct str body, int64_t now_ms, struct arena *arena, struct key_input *ret,
-                    struct err *e)
+                    struct input_err *e)
 {
 	bool admin = false, admin_given;
 	const struct input_field own[] = {{"admin", FIELD_BOOL, &admin, .ret_given = &admin_given}};
 	struct key_record *key = &ret->key;
 	struct input_record in = {&key_fields, FIELD_CREATE, key, own, 1};
 	*ret = (struct key_input){.key.rights = RIGHTS_ALL & ~RIGHT_ADMIN};
-	struct input CLEANUP(input_release) json = {0};
-	int r = input_record_read(body, &json, &in, arena, e);
+	int r = input_record_read(body, &in, arena, e);
 	if (r < 0)
 		return r;
-	bool has_scopes = input_has(&json, "scopes");
+	bool has_scopes = input_has(body, "scopes");
 	if (has_scopes && admin_given && admin != ((key->rights & RIGHT_ADMIN) != 0))
-		return err_set(
-		    e, ERR_INVALID,
+		return input_wrong_field(
+		    e, "scopes",
 		    "the fields 'admin' and 'scopes' contradict each other; send only one of them");
 	if (key->expires_ms != 0 && key->expires_ms <= now_ms)
-		return err_set(e, ERR_INVALID,
-		               "the field 'expires_at' is in the past; send a later time, or null for none");
+		return input_wrong_field(
+		    e, "expires_at",
+		    "the field 'expires_at' is in the past; send a later time, or null for none");
 	if (admin && !has_scopes)
 		key->rights = RIGHTS_ALL;
 	ret->rights_given = has_scopes || admin;

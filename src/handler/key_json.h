@@ -3,7 +3,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
-#include "base/err.h"
+#include "handler/input.h"
 #include "store/fields.h"
 
 /* "create" and so on, for one RIGHT_ bit. */
@@ -23,7 +23,7 @@ struct key_input {
 };
 
 int key_input_parse(struct str body, int64_t now_ms, struct arena *arena, struct key_input *ret,
-                    struct err *e);
+                    struct input_err *e);
 
 /* A new user for a key that is created without a user. */
 struct user_record key_own_user(const struct key_record *key);

@@ -49,6 +49,8 @@ void problem_reply_with(struct http_conn *c, const struct problem *p, const char
 		           "{\"type\":\"urn:curt:%s\",\"title\":\"%s\",\"status\":%d,\"detail\":", p->code,
 		           title, p->status);
 		json_out_str(&body, str_of(detail));
+		if (p->field)
+			json_out_name_str(&body, "field", str_of(p->field));
 		buf_str(&body, STR("}\n"));
 	}
 	const struct http_response r = {

@@ -9,7 +9,8 @@
 
 struct problem {
 	int status;
-	const char *code; /* stable; clients rely on it: "alias-taken" */
+	const char *code;  /* stable; clients rely on it: "alias-taken" */
+	const char *field; /* of the body, that is at fault; NULL: none */
 	const struct http_field *fields;
 	size_t field_count;
 	bool as_html;
@@ -17,7 +18,10 @@ struct problem {
 
 void problem_reply_with(struct http_conn *c, const struct problem *p, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
-/* The same for a status and a code alone. */
+/* The same for a wrong field, and for a status and a code alone. */
+#define problem_reply_field(c, code_, field_, ...)                                                        \
+	problem_reply_with(c, &(const struct problem){.status = 400, .code = (code_), .field = (field_)}, \
+	                   __VA_ARGS__)
 #define problem_reply(c, status_, code_, ...) \
 	problem_reply_with(c, &(const struct problem){.status = (status_), .code = (code_)}, __VA_ARGS__)
 

@@ -268,6 +268,8 @@ static void text_take(struct json_in *in, struct wire_message *m, struct wire_fi
 		m->scratch_used += text.len;
 	if (!whole)
 		found->wrong = "its texts are too long";
+	else if (text.len > 0 && memchr(text.ptr, '\0', text.len))
+		found->wrong = "one of its texts contains a NUL character";
 	found->texts[f] = text;
 }
 
@@ -292,8 +294,8 @@ static void object_take(struct json_in *in, struct wire_message *m, enum field b
 		} else
 			text_take(in, m, found, f);
 	}
-	if (!json_in_at_end(in))
-		found->wrong = in->wrong ? in->wrong : "something follows the JSON object";
+	if (!json_in_finish(in))
+		found->wrong = in->wrong;
 }
 
 /* Lower-case digits, as forwarders write them. */

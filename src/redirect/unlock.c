@@ -106,7 +106,7 @@ static struct str read_password(struct http_conn *c, const struct http_request *
 	struct str password = STR_NULL;
 	const struct input_field fields[] = {
 	    {"password", FIELD_STRING, &password, .required = true, .bytes_max = PASSWORD_BYTES_MAX}};
-	struct err e;
+	struct input_err e;
 	if (req->body.len > UNLOCK_BODY_BYTES_MAX) {
 		problem_reply(c, 413, "body-too-large", "The body has %zu bytes; it may have at most %d.",
 		              req->body.len, UNLOCK_BODY_BYTES_MAX);
@@ -120,7 +120,7 @@ static struct str read_password(struct http_conn *c, const struct http_request *
 	}
 	int r = input_read(req->body, fields, ARRAY_LEN(fields), http_conn_arena(c), &e);
 	if (r < 0) {
-		reply_failed(c, r, "invalid-body", &e);
+		input_reply_failed(c, r, &e);
 		return STR_NULL;
 	}
 	return password;

@@ -38,6 +38,7 @@ enum {
 	FIELD_HIDDEN = 1 << 5,        /* write-only under this name */
 	FIELD_BLANK = 1 << 6,         /* an empty text means null */
 	FIELD_STORE_COUNTED = 1 << 7, /* maintained by the store: a new row has 0, whatever the record says */
+	FIELD_DEFAULT = 1 << 8,       /* callers may pass null for the default */
 	FIELD_SETTABLE = FIELD_CREATE | FIELD_PATCH,
 	FIELD_OPTIONAL = FIELD_SETTABLE | FIELD_NULL,
 };
@@ -206,12 +207,12 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	FIXED(clicks, clicks, NUMBER, .name = "clicks", .flags = FIELD_STORE_COUNTED,                                        \
 	      .help = "All redirects so far; the newest are added after a moment")                                     \
 	STORED(redirect_status, redirect_status, NUMBER, .name = "redirect_status", .bit = LINK_STATUS,                \
-	       .words = redirect_statuses, .flags = FIELD_SETTABLE, .option = "--status CODE",                            \
+	       .words = redirect_statuses, .flags = FIELD_SETTABLE | FIELD_DEFAULT, .option = "--status CODE",                            \
 	       .help = "301, 302 (the default), 307 or 308")                                                           \
-	STORED(enabled, enabled, BOOL, .name = "enabled", .bit = LINK_ENABLED, .flags = FIELD_SETTABLE,                   \
+	STORED(enabled, enabled, BOOL, .name = "enabled", .bit = LINK_ENABLED, .flags = FIELD_SETTABLE | FIELD_DEFAULT,                   \
 	       .option = "--disable|--enable", .help = "A disabled link answers like a missing one")                   \
 	STORED(private, is_private, ENUM, .name = "visibility", .bit = LINK_PRIVATE, .max = 1,                         \
-	       .words = visibilities, .flags = FIELD_SETTABLE, .option = "--public|--private",                            \
+	       .words = visibilities, .flags = FIELD_SETTABLE | FIELD_DEFAULT, .option = "--public|--private",                            \
 	       .help = "Only its owner, admins and permitted users can follow a private link")                         \
 	STORED(password, password, SECRET, .name = "password", .bit = LINK_PASSWORD, .min = 1, .max = 1024,            \
 	       .flags = FIELD_OPTIONAL, .option = "--no-password|--password", .null = "none",                          \
@@ -222,7 +223,7 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	       .option = "--title TEXT", .help = "A title for lists")                                                  \
 	STORED(note, note, TEXT, .name = "note", .bit = LINK_NOTE, .max = 4096, .flags = FIELD_OPTIONAL,               \
 	       .option = "--note TEXT", .help = "A note for its managers")                                             \
-	STORED(tags, tags, TAGS, .name = "tags", .bit = LINK_TAGS, .flags = FIELD_SETTABLE,                               \
+	STORED(tags, tags, TAGS, .name = "tags", .bit = LINK_TAGS, .flags = FIELD_SETTABLE | FIELD_DEFAULT,                               \
 	       .option = "--tag WORD", .help = "A tag of 1 to 64 bytes; a link has at most 32")                        \
 	STORED(external_id, external_id, TEXT, .name = "external_id", .bit = LINK_EXTERNAL_ID, .min = 1, .max = 256,   \
 	       .flags = FIELD_OPTIONAL, .option = "--external-id TEXT", .none = "none", .null = "none",                \

@@ -20,7 +20,7 @@ import time
 import requests
 
 import stores
-from wire import Wire
+from wire import assert_challenge, Wire
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VARIANT = os.environ.get("CURT_VARIANT", "release")
@@ -196,8 +196,10 @@ class Client:
             key = self.key
         if key:
             headers.setdefault("Authorization", f"Bearer {key}")
-        return self.session.request(method, self.url + path, headers=headers, allow_redirects=False,
-                                    timeout=PATIENCE_S, **kwargs)
+        response = self.session.request(method, self.url + path, headers=headers, allow_redirects=False,
+                                        timeout=PATIENCE_S, **kwargs)
+        assert_challenge(response.status_code, response.headers.get("WWW-Authenticate"))
+        return response
 
     def get(self, path, **kwargs):
         return self.request("GET", path, **kwargs)
@@ -490,7 +492,9 @@ def assert_problem(response, status, *words):
     assert response.status_code == status, f"{response.status_code}: {response.text}"
     assert response.headers["Content-Type"] == "application/problem+json"
     problem = response.json()
-    assert set(problem) == {"type", "title", "status", "detail"}
+    assert set(problem) - {"field"} == {"type", "title", "status", "detail"}
+    assert problem["type"] != "urn:curt:invalid-field" or "field" in problem
+    assert problem["type"] != "urn:curt:invalid-body" or "field" not in problem
     assert problem["type"].startswith("urn:curt:")
     assert problem["title"] == response.reason
     assert problem["status"] == status

@@ -1,10 +1,12 @@
 """createURL and deleteURL, exactly as the contract has them."""
 import datetime
+import json
 import re
 
 import pytest
 
 from harness import ADMIN_KEY, assert_problem, unchanged
+from wire import request
 
 URL = "https://example.com/a/long/address?with=query#and-fragment"
 
@@ -149,6 +151,39 @@ def test_delete_url_of_somebody_elses_link_is_not_found(server):
 def test_delete_url_names_what_is_wrong(shared, kwargs, word):
     with unchanged(shared):
         assert_problem(delete_url(shared, **kwargs), 400, word)
+
+
+@pytest.mark.parametrize("query, body", [
+    ("url_key=one", {"url_key": "two"}), ("url_key=one&api_dev_key=ck_other", {"api_dev_key": ADMIN_KEY, "url_key": "one"}),
+    ("url_key=one&url_key=two", None), ("url_key=one&api_dev_key=ck_other", None), ("url_key=%6fne", {"url_key": "two"}),
+    ("", {"api_dev_key": "ck_other", "url_key": "one"}), ("url_key=on%6", None), ("url_key=on%00", None),
+])
+def test_delete_url_refuses_values_that_contradict_each_other(server, query, body):
+    """In the header is the admin's key."""
+    server.create(alias="one")
+    server.create(alias="two")
+    with unchanged(server):
+        answer = server.connect().ask(request("DELETE", f"/api/v1/deleteURL?{query}", key=ADMIN_KEY,
+                                              body=json.dumps(body) if body else None))
+        assert answer.status == 400, answer
+        problem = json.loads(answer.body)
+        assert problem["detail"].split("'")[1] in ("url_key", "api_dev_key")
+        assert problem.get("field") in (problem["detail"].split("'")[1], None)
+
+
+def test_delete_url_takes_the_same_value_twice(server):
+    server.create(alias="one")
+    body = {"api_dev_key": ADMIN_KEY, "url_key": "one"}
+    assert server.delete(f"/api/v1/deleteURL?url_key=%6fne&api_dev_key={ADMIN_KEY}", json=body).text == "SUCCESS"
+
+
+def test_create_url_refuses_another_key_than_the_headers(server):
+    body = {"api_dev_key": server.make_key()["key"], "original_url": URL}
+    with unchanged(server):
+        problem = assert_problem(server.post("/api/v1/createURL", json=body), 400, "'api_dev_key' differs", "header")
+        assert problem["field"] == "api_dev_key"
+    body["api_dev_key"] = ADMIN_KEY
+    assert server.post("/api/v1/createURL", json=body).status_code == 201
 
 
 def test_delete_url_without_a_key_is_refused(server):

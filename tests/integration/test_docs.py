@@ -256,6 +256,15 @@ def resolve(contract, node):
     return node
 
 
+def test_every_error_type_of_the_source_is_in_the_table_of_errors():
+    source = "".join(path.read_text() for path in (ROOT / "src").glob("*/*.c"))
+    calls = re.findall(r'(?:problem_reply(?:_field)?|reply_failed|reply_locked|code =)[^;"]*?"([a-z]+(?:-[a-z]+)+)"', source)
+    page = (ROOT / "docs/api.md").read_text()
+    table = page[page.index("## Errors"):page.index("## Idempotency")]
+    assert len(set(calls)) > 35 and {"invalid-body", "invalid-field", "invalid-url", "alias-taken"} <= set(calls)
+    assert {code for code in calls if f"`{code}`" not in table} == set()
+
+
 def test_every_reference_of_the_contract_leads_somewhere(contract):
     def walk(node):
         if isinstance(node, dict):

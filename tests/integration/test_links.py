@@ -1,6 +1,7 @@
 """/api/v1/links and the redirects that follow from it."""
 import datetime
 import html
+import json
 import re
 import threading
 
@@ -8,6 +9,7 @@ import pytest
 
 import stores
 from harness import ADMIN_KEY, assert_problem, is_over, scaled, soon, unchanged, until
+from people import make_user
 from prometheus import metric
 from wire import request
 
@@ -90,8 +92,80 @@ def test_a_query_behind_the_key_does_not_matter(server):
 
 
 def test_a_percent_encoded_key_is_the_same_key(server):
+    """Wherever it stands in a path: to follow a link, and in the API."""
     server.create(alias="here")
-    assert server.connect().get("/%68er%65").status == 302
+    server.create(alias="locked", password="x")
+    email = make_user(server, "viewer")["email"]
+    wire = server.connect()
+
+    def ask(method, path, body=None):
+        return wire.ask(request(method, path, key=ADMIN_KEY, body=body), method)
+
+    for _ in range(2):  # from the store, and when the cache knows the key
+        assert wire.get("/%68er%65").status == 302 and wire.get("/here").status == 302
+    assert ask("HEAD", "/%68ere").status == 302
+    assert ask("GET", "/%68ere+").status == ask("GET", "/here%2B").status == 200
+    assert ask("POST", "/%6cocked", '{"password": "x"}').status == 303
+    api = "/api/v1/links/%68er%65"
+    assert json.loads(ask("GET", api).body)["key"] == "here"
+    assert json.loads(ask("PATCH", api, '{"title": "x"}').body)["title"] == "x"
+    for end in ("stats", "visits", "permissions"):
+        assert ask("GET", f"{api}/{end}").status == 200
+    user = email.replace("@", "%40").replace("e", "%65")
+    assert ask("PUT", f"{api}/permissions/{user}").status == 204
+    assert ask("DELETE", f"{api}/permissions/{email}").status == 204
+    assert json.loads(ask("GET", f"/api/v1/users/{user}").body)["email"] == email
+    made = server.make_key("encoded")["id"]
+    assert ask("DELETE", "/api/v1/keys/" + "".join(f"%3{digit}" for digit in str(made))).status == 204
+    assert ask("DELETE", api).status == 204 and ask("GET", "/here").status == 404
+
+
+@pytest.mark.parametrize("escape", ["%", "%6", "%zz", "%6g", "a%", "%00", "%25%"])
+def test_a_malformed_escape_in_a_path_of_the_api_is_refused(server, escape):
+    wire = server.connect()
+    for method, path in (("GET", "links/{}"), ("PATCH", "links/{}"), ("DELETE", "links/{}"), ("GET", "links/{}/stats"),
+                         ("PUT", "links/x/permissions/{}"),
+                         ("GET", "users/{}"), ("DELETE", "keys/{}")):
+        answer = wire.ask(request(method, "/api/v1/" + path.format(escape), key=ADMIN_KEY,
+                                  body="{}" if method == "PATCH" else None))
+        assert answer.status == 400 and b"urn:curt:invalid-path" in answer.body, (method, path, answer)
+
+
+def test_an_encoded_slash_is_no_separator_and_a_path_is_decoded_once(server):
+    server.create(alias="a")
+    wire = server.connect()
+    for path in ("links%2Fa", "links/a%2Fstats", "links/a%2F", "links/%2561", "links/%2E%2E/keys"):
+        assert wire.ask(request("GET", f"/api/v1/{path}", key=ADMIN_KEY)).status == 404, path
+    assert wire.get("/%2561").status == wire.get("/a%2F").status == 404
+
+
+# Null
+
+DEFAULTS = {"not_before": None, "expired_url": None, "max_clicks": None, "redirect_status": 302, "enabled": True,
+            "visibility": "public", "title": None, "note": None, "tags": [], "external_id": None, "expires_at": None}
+
+
+def test_null_means_the_default_when_creating(server):
+    link = server.create(**dict.fromkeys([*DEFAULTS, "alias", "password", "owner", "user_name"]))
+    assert {name: link[name] for name in DEFAULTS} == DEFAULTS
+    assert link["owner"] == "admin" and link["has_password"] is False and len(link["key"]) == 7
+    assert server.target(link["key"]) == "https://example.com/"
+
+
+def test_null_means_the_default_when_changing(server):
+    values = {"not_before": "2001-01-01", "expired_url": "https://example.com/late", "max_clicks": 5, "redirect_status": 308,
+              "enabled": False, "visibility": "private", "title": "x", "note": "x", "tags": ["x"], "external_id": "x",
+              "expires_at": "2090-01-01", "password": "x", "owner": make_user(server, "editor")["email"]}
+    one, all_at_once = (server.create(**values)["key"] for _ in range(2))
+    for name in values:
+        changed = server.change(one, **{name: None})
+        if name in DEFAULTS:
+            assert changed[name] == DEFAULTS[name], name
+    for link in (changed, server.change(all_at_once, **dict.fromkeys(values))):
+        assert {name: link[name] for name in DEFAULTS} == DEFAULTS
+        assert link["owner"] == "admin" and link["has_password"] is False
+    assert server.link(one)["tags"] == []
+    assert_problem(server.patch(f"/api/v1/links/{one}", json={"original_url": None}), 400, "'original_url' must be a string")
 
 
 def test_the_base_url_is_what_short_links_begin_with(serve):

@@ -51,7 +51,7 @@ def test_a_user_is_found_by_id_by_email_and_as_oneself(shared, person):
     assert shared.get(f"{USERS}/me").json()["role"] == "admin"
 
 
-@pytest.mark.parametrize("name", ["0", "999999", "nobody@example.com", "x", "-1", "18446744073709551616", "%ff", "%00", "1x",
+@pytest.mark.parametrize("name", ["0", "999999", "nobody@example.com", "x", "-1", "18446744073709551616", "%ff", "%2F", "1x",
                                   "ME", "x" * 800])
 def test_an_unknown_user_is_not_found(shared, name):
     with unchanged(shared):

@@ -90,22 +90,6 @@ TEST(what_is_no_hash_matches_nothing)
 	assert_int_equal(password_verify(str_n(long_text, sizeof(long_text)), STR("x")), ERR_INVALID);
 }
 
-TEST(a_password_has_a_length_within_bounds)
-{
-	char text[PASSWORD_BYTES_MAX + 1];
-	struct err e;
-	memset(text, 'x', sizeof(text));
-	assert_int_equal(password_check(str_n(text, PASSWORD_BYTES_MIN), PASSWORD_BYTES_MIN, &e), 0);
-	assert_int_equal(password_check(str_n(text, PASSWORD_BYTES_MAX), PASSWORD_BYTES_MIN, &e), 0);
-	assert_int_equal(password_check(str_n(text, PASSWORD_BYTES_MIN - 1), PASSWORD_BYTES_MIN, &e),
-	                 ERR_INVALID);
-	assert_string_equal(e.text, "the field 'password' has 7 bytes; it must have 8 to 1024");
-	assert_int_equal(password_check(str_n(text, PASSWORD_BYTES_MAX + 1), PASSWORD_BYTES_MIN, &e),
-	                 ERR_INVALID);
-	assert_int_equal(password_check(str_n(text, 1), LINK_PASSWORD_BYTES_MIN, &e), 0);
-	assert_int_equal(password_check(STR(""), LINK_PASSWORD_BYTES_MIN, &e), ERR_INVALID);
-}
-
 int main(void)
 {
 	return sodium_init() < 0 ? 1 : RUN_TESTS(.teardown = stop);

@@ -2,6 +2,7 @@
 #include "lib/test.h"
 
 #include <jansson.h>
+#include <stdio.h>
 
 static bool is_json(struct str text)
 {
@@ -33,6 +34,9 @@ static const char *const good[] = {
     "\"\\ud83d\\ude00\"",
     "\"\xc3\xa9\"",
     "\"/\\/\"",
+    "\"\\u0000\"",
+    "123123e100000",
+    "-0.0E-99999999999999999999",
 };
 
 static const char *const bad[] = {
@@ -69,8 +73,8 @@ static const char *const bad[] = {
     "\"\\ud83d\"",
     "\"\\ude00\"",
     "\"\\ud83d\\n\"",
-    "\"\\u0000\"",
     "\"\xff\"",
+    "\xef\xbb\xbf{}",
     "\"\xc3\"",
     "\"\xed\xa0\x80\"",
     "]",
@@ -106,7 +110,7 @@ TEST(it_agrees_with_jansson_about_texts_with_one_wrong_byte)
 				memcpy(text, good[i], len);
 				text[at] = (char)byte;
 				json_error_t e;
-				json_t *theirs = json_loadb(text, len, JSON_DECODE_ANY, &e);
+				json_t *theirs = json_loadb(text, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
 				bool overflow = json_error_code(&e) == json_error_numeric_overflow;
 				if (is_json(str_n(text, len)) != (theirs != NULL) && !overflow)
 					fail_msg("'%.*s' (byte %zu is %d): jansson says %s", (int)len, text,
@@ -174,6 +178,7 @@ TEST(escapes_are_decoded_and_long_strings_are_cut)
 	    {"\"\\u00e9\\n\"", "\xc3\xa9\n", true},
 	    {"\"\\ud83d\\ude00\"", "\xf0\x9f\x98\x80", true},
 	    {"\"a\\tb\\/c\"", "a\tb/c", true},
+	    {"\"a\\u0000b\"", NULL, true}, /* below */
 	    {"\"12345678\\n\"", NULL, false},
 	    {"\"\\n123456789\"", NULL, false},
 	};
@@ -187,6 +192,8 @@ TEST(escapes_are_decoded_and_long_strings_are_cut)
 		assert_true(json_in_at_end(&in));
 		if (cases[i].value)
 			assert_true(str_eq(value, str_of(cases[i].value)));
+		else if (whole)
+			assert_true(str_eq(value, STR("a\0b")));
 	}
 }
 
@@ -202,8 +209,25 @@ TEST(integers_are_told_from_other_numbers)
 	    {"9223372036854775807", JSON_IN_INTEGER, INT64_MAX},
 	    {"9223372036854775808", JSON_IN_NUMBER, 0},
 	    {"99999999999999999999999", JSON_IN_NUMBER, 0},
-	    {"1.0", JSON_IN_NUMBER, 0},
-	    {"1e3", JSON_IN_NUMBER, 0},
+	    {"-0", JSON_IN_INTEGER, 0},
+	    {"-0.0e5", JSON_IN_INTEGER, 0},
+	    {"1.0", JSON_IN_INTEGER, 1},
+	    {"-3.000", JSON_IN_INTEGER, -3},
+	    {"1e3", JSON_IN_INTEGER, 1000},
+	    {"1E+3", JSON_IN_INTEGER, 1000},
+	    {"1.5e1", JSON_IN_INTEGER, 15},
+	    {"1200e-2", JSON_IN_INTEGER, 12},
+	    {"0.00003e5", JSON_IN_INTEGER, 3},
+	    {"0e999999999999999999999", JSON_IN_INTEGER, 0},
+	    {"922337203685477580.7e1", JSON_IN_INTEGER, INT64_MAX},
+	    {"922337203685477580.8e1", JSON_IN_NUMBER, 0},
+	    {"1.5", JSON_IN_NUMBER, 0},
+	    {"1.0000000000000000000001", JSON_IN_NUMBER, 0},
+	    {"1e-1", JSON_IN_NUMBER, 0},
+	    {"1e19", JSON_IN_NUMBER, 0},
+	    {"1e400", JSON_IN_NUMBER, 0},
+	    {"1e-999999999999999999999", JSON_IN_NUMBER, 0},
+	    {"1e999999999999999999999", JSON_IN_NUMBER, 0},
 	    {"x", JSON_IN_NONE, 0},
 	};
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -211,6 +235,43 @@ TEST(integers_are_told_from_other_numbers)
 		int64_t value = 0;
 		assert_int_equal(json_in_number(&in, &value), cases[i].kind);
 		assert_int_equal(value, cases[i].value);
+	}
+}
+
+/* What a person gets to read: where it is wrong, and what was expected. */
+TEST(an_error_has_a_place)
+{
+	static const struct {
+		const char *text;
+		size_t line, column;
+		const char *what;
+	} cases[] = {
+	    {"", 1, 1, "a value was expected, not the end"},
+	    {"{\"a\":1,\n  b:2}", 2, 3, "a name in double quotes was expected"},
+	    {"{\"\xc3\xa9\" 1}", 1, 6, "a colon was expected"}, /* columns count characters */
+	    {"[1 2]", 1, 4, "a comma or a closing bracket was expected"},
+	    {"[1", 1, 3, "a comma or a closing bracket was expected"},
+	    {"{", 1, 2, "the closing bracket is missing"},
+	    {"{} x", 1, 4, "the text must end after the value"},
+	    {"[\n\n01]", 3, 1, "a number must not begin with 0"},
+	    {"-x", 1, 2, "a digit was expected"},
+	    {"1.", 1, 3, "a number needs a digit after its point"},
+	    {"1ex", 1, 3, "a number needs a digit in its exponent"},
+	    {"\"ab\xff\"", 1, 4, "a string has a byte that is not UTF-8"},
+	    {"\"a\\ud800b\"", 1, 3, "a \\u escape is half of a surrogate pair"},
+	    {"\"\\u12x4\"", 1, 6, "a \\u escape needs four hexadecimal digits"},
+	    {"\xef\xbb\xbf{}", 1, 1, "a byte order mark must be removed"},
+	    {"nul", 1, 1, "a value was expected"},
+	};
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct json_in in = json_in_begin(str_of(cases[i].text));
+		struct err e;
+		char said[128];
+		assert_false(json_in_skip(&in) && json_in_finish(&in));
+		assert_int_equal(json_in_err(&in, "it", &e), ERR_INVALID);
+		snprintf(said, sizeof(said), "it cannot be read as JSON: at line %zu, column %zu, %s",
+		         cases[i].line, cases[i].column, cases[i].what);
+		assert_string_equal(e.text, said);
 	}
 }
 

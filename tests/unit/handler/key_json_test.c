@@ -12,7 +12,7 @@ static int stop(void **state)
 static struct key_input read_input(const char *body)
 {
 	struct key_input in;
-	struct err e;
+	struct input_err e;
 	assert_int_equal(key_input_parse(str_of(body), 1, &arena, &in, &e), 0);
 	return in;
 }

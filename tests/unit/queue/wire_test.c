@@ -299,6 +299,8 @@ TEST(what_is_no_event_is_unusable_and_says_why)
 	    {WIRE_IMPRESSIONS, "{\"ts\":-1}"},
 	    {WIRE_IMPRESSIONS, "{\"id\":\"\\ud800\"}"},
 	    {WIRE_IMPRESSIONS, "{\"id\":\"\xff\"}"},
+	    {WIRE_IMPRESSIONS, "{\"id\":\"\\u0000\"}"},
+	    {WIRE_VISITS, "{\"kind\":\"click\",\"ts\":5,\"link\":1,\"agent\":\"a\\u0000\"}"},
 	    {WIRE_IMPRESSIONS, "{\"idHex\":\"abc\"}"},
 	    {WIRE_IMPRESSIONS, "{\"idHex\":\"zz\"}"},
 	    {WIRE_VISITS, "{}"},
