@@ -102,8 +102,9 @@ static int permitted(struct client *c, struct args *a)
 		printf("%-6s %s\n", "ID", "USER");
 	for (size_t i = 0; i < json_array_size(users); i++) {
 		const json_t *user = json_array_get(users, i);
+		bool has_email = json_is_string(json_object_get(user, "email"));
 		printf("%-6lld %s\n", json_integer_value(json_object_get(user, "id")),
-		       ask_text(user, "name"));
+		       ask_text(user, has_email ? "email" : "name"));
 	}
 	if (users && strcmp(ask_text(answer, "visibility"), "public") == 0)
 		puts("the link is public: everybody may follow it");
