@@ -1,6 +1,7 @@
 /*
  * A pull parser for JSON in place (RFC 8259, strict), which allocates nothing: for events and messages a tree
- * of allocated values would cost more than the work itself. Strings may contain NUL.
+ * of allocated values would cost more than the work itself. Bodies of the API are read by it too, so that
+ * errors are worded once. Strings may contain NUL.
  *
  * The first error sticks: everything after it fails, and `wrong` says what it was.
  */
