@@ -319,6 +319,12 @@ struct overview_job {
 	size_t ad_count;
 };
 
+/* The sink ranks links by all their clicks: with a filter the answer has no top_links. */
+static bool has_top_links(const struct stats_query *q)
+{
+	return !q->filtered && q->bots == BOTS_INCLUDED;
+}
+
 static int top_links_find(struct overview_job *j)
 {
 	struct api *api = j->base.worker->api;
@@ -340,8 +346,13 @@ static int top_links_find(struct overview_job *j)
 static int clicks_of(struct overview_job *j, uint64_t link, uint64_t *ret)
 {
 	struct sink *sink = j->base.worker->api->sink;
-	struct stats_query q = {
-	    .link = link, .from_ms = j->query.from_ms, .to_ms = j->query.to_ms, .arena = j->base.arena};
+	struct stats_query q = {.link = link,
+	                        .from_ms = j->query.from_ms,
+	                        .to_ms = j->query.to_ms,
+	                        .bots = j->query.bots,
+	                        .filtered = j->query.filtered,
+	                        .arena = j->base.arena};
+	memcpy(q.filter, j->query.filter, sizeof(q.filter));
 	int r = query_job_sink_result(&j->base, sink->ops->stats(sink, &q));
 	*ret += q.clicks;
 	return r;
@@ -403,7 +414,7 @@ static void overview_run(struct query_job *base)
 	struct sink *sink = base->worker->api->sink;
 	base->result = query_job_sink_result(base, sink->ops->stats(sink, &j->query));
 	explain_series(base);
-	if (base->result == 0)
+	if (base->result == 0 && has_top_links(&j->query))
 		base->result = top_links_find(j);
 	if (base->result == 0)
 		base->result = top_ads_find(j);
@@ -411,6 +422,10 @@ static void overview_run(struct query_job *base)
 
 static void put_top_links(struct buf *b, const struct overview_job *j)
 {
+	if (!has_top_links(&j->query)) {
+		json_out_name_str(b, "top_links", STR_NULL);
+		return;
+	}
 	json_out_begin(b, "top_links", '[');
 	for (size_t i = 0; i < j->link_count; i++) {
 		if (!j->links[i].found)

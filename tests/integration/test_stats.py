@@ -158,6 +158,7 @@ def test_bots_may_be_left_out_or_looked_at_alone(counting, key):
     settled(counting, deep=False)
     counts = {which: link_stats(counting, key, f"?bots={which}") for which in ("include", "exclude", "only")}
     assert {which: stats["clicks"] for which, stats in counts.items()} == {"include": 5, "exclude": 3, "only": 2}
+    assert {which: stats["unique_visitors"] for which, stats in counts.items()} == {"include": 2, "exclude": 1, "only": 1}
     assert {which: stats["bots"] for which, stats in counts.items()} == {"include": 2, "exclude": 0, "only": 2}
     for which, stats in counts.items():
         assert sum(point["clicks"] for point in stats["series"]) == stats["clicks"], which
@@ -336,6 +337,19 @@ def test_the_overview_adds_everything_up_and_tells_the_top(server):
     assert [(row["ad"], row["impressions"]) for row in everything["top_ads"]] == [
         (f"ad{n:02}", n + 1) for n in range(11, 1, -1)]
     assert all(row["clicks"] is None and row["click_through"] is None for row in everything["top_ads"])
+
+
+def test_no_number_of_the_overview_ignores_a_filter(server):
+    server.create(alias="seen")
+    follow(server, "seen", 3, FIREFOX)
+    follow(server, "seen", 2, GOOGLEBOT)
+    post_events(server, [{"id": f"f{n}", "ts": now_ms(), "userId": "u", "adId": "seen"} for n in range(10)])
+    settled(server)
+    for query, clicks in {"": 5, "?bots=exclude": 3, "?bots=only": 2, "?browser=Firefox": 3}.items():
+        everything = overview(server, query)
+        assert everything["clicks"] == everything["top_ads"][0]["clicks"] == clicks, query
+        assert everything["top_links"] == (None if query else [{"key": "seen", "short_url": f"{server.url}/seen",
+                                                                "clicks": 5}])
 
 
 def test_click_through_is_told_for_ads_that_are_keys_or_tags(server):
