@@ -4,6 +4,7 @@
 #include "api/stats_params.h"
 #include "base/json_out.h"
 #include "handler/caller.h"
+#include "handler/input.h"
 #include "handler/link_param.h"
 #include "handler/problem.h"
 #include "handler/query_job.h"
@@ -202,16 +203,13 @@ static void visits_done(struct query_job *base)
 static void visits_submit(struct visits_job *j, const struct http_request *req)
 {
 	struct err e;
-	uint64_t limit = VISITS_DEFAULT;
-	struct str limit_text = http_query_param(req->query, STR("limit"));
+	uint64_t limit;
+	if (!input_limit(j->base.conn, req->query, VISITS_DEFAULT, VISITS_MAX, &limit))
+		return;
 	j->query.arena = j->base.arena;
 	j->query.cursor = arena_str(j->base.arena, http_query_param(req->query, STR("cursor")));
 	int r = stats_range_read(req->query, j->base.now_ms, j->base.arena, &j->query.from_ms,
 	                         &j->query.to_ms, &e);
-	if (r == 0 && limit_text.ptr && (!str_u64(limit_text, &limit) || limit < 1 || limit > VISITS_MAX))
-		r = err_set(&e, ERR_INVALID,
-		            "The parameter 'limit' is '%.*s'; it must be a number from 1 to %d.",
-		            (int)MIN(limit_text.len, (size_t)32), limit_text.ptr, VISITS_MAX);
 	j->query.limit = limit;
 	submit_or_fail(&j->base, r, &e);
 }

@@ -96,7 +96,11 @@ static int by_param(struct stats_query *q, struct str list, bool *ret_step_given
 		struct str item = str_trim(str_cut(&list, ','));
 		int step = find_name(item, step_names, ARRAY_LEN(step_names));
 		int dim = find_name(item, visit_dim_names, DIM_COUNT);
-		if (step >= 0) {
+		if (step >= 0 && *ret_step_given) {
+			return err_set(e, ERR_INVALID,
+			               "The parameter 'by' has the steps %s and %s; it takes one.",
+			               step_names[q->step], step_names[step]);
+		} else if (step >= 0) {
 			q->step = (enum stats_step)step;
 			q->series_wanted = true;
 			*ret_step_given = true;

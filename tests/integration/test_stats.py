@@ -72,7 +72,7 @@ def test_an_ad_without_impressions_in_the_window_is_not_told(counting):
 
 
 @pytest.mark.parametrize("query, word", [
-    ("", "missing"), ("?timewindowminutes=5", "missing"), ("?timeWindowMinutes=", "whole number"),
+    ("", "missing"), ("?timewindowminutes=5", "did you mean"), ("?timeWindowMinutes=", "whole number"),
     ("?timeWindowMinutes=abc", "whole number"), ("?timeWindowMinutes=0", "whole number"),
     ("?timeWindowMinutes=-1", "whole number"), ("?timeWindowMinutes=1.5", "whole number"),
     ("?timeWindowMinutes=1e3", "whole number"), ("?timeWindowMinutes=%35x", "whole number"),
@@ -217,7 +217,9 @@ BAD = {
     "from=yesterday": ("'from'", "2026-01-02"), "to=32.13.2026": ("'to'",),
     "from=2026-02-01&to=2026-01-01": ("'from'", "earlier"),
     "from=2026-01-01&to=2026-01-01": ("'from'", "earlier"), "from=": ("'from'",),
-    "by=minute&from=2020-01-01": ("steps", "larger"),
+    "by=minute&from=2020-01-01": ("steps", "larger"), "by=day,os,hour": ("'by'", "day and hour"),
+    "brwser=Firefox": ("'brwser' is unknown", "did you mean browser?"), "colour=red": ("'colour' is unknown", "from, to, by,"),
+    "browser=Firefox&browser=Chrome": ("'browser' appears twice",), "from=2026-01-01&from=": ("'from' appears twice",),
 }
 
 
