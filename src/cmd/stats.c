@@ -203,7 +203,8 @@ const struct command stats_command = {
                 "curt stats --where browser=Firefox --bots exclude",
     .options =
         (const struct command_option[]){
-            {"--from TIME", "2026-01-31 or 2026-01-31T12:00:00Z; 30 days ago by default."},
+            {"--from TIME",
+             "2026-01-31, 2026-01-31T12:00:00Z, or seconds since 1970; 30 days ago by default."},
             {"--to TIME", "The end of the range, likewise; now by default."},
             {"--step STEP", "minute, hour, day, week or month; fits the range by default."},
             {"--where NAME=VALUE", "Count only these visits. NAME is referrer, country, browser, os, device, "

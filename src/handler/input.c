@@ -127,13 +127,9 @@ static int read_time(const struct input_field *f, const json_t *v, struct err *e
 		*(int64_t *)f->ret = 0;
 		return 0;
 	}
-	if (!json_is_string(v))
-		return wrong_type(f, v, "a time as text, or null", e);
-	if (!rfc3339_parse(str_n(json_string_value(v), json_string_length(v)), f->ret))
-		return err_set(
-		    e, ERR_INVALID,
-		    "the field '%s' is not a time; write it like 2027-01-31T12:00:00Z or 2027-01-31",
-		    f->name);
+	if (json_is_integer(v) ? !time_from_number(json_integer_value(v), f->ret)
+	                       : !json_is_string(v) || !time_parse(json_str(v), f->ret))
+		return err_set(e, ERR_INVALID, "the field '%s' is not a time; " TIME_HINT, f->name);
 	*(int64_t *)f->ret = MAX(*(int64_t *)f->ret, 1); /* 0 is "never" */
 	return 0;
 }

@@ -85,7 +85,7 @@ TEST(what_is_wrong_is_named)
 	    {"{\"text\":\"a\",\"number\":1.5}", "'number' must be a whole number"},
 	    {"{\"text\":\"a\",\"number\":-1}", "'number' is -1; it must not be negative"},
 	    {"{\"text\":\"a\",\"number\":\"1\"}", "'number' must be"},
-	    {"{\"text\":\"a\",\"when\":5}", "'when' must be a time"},
+	    {"{\"text\":\"a\",\"when\":5}", "'when' is not a time"},
 	    {"{\"text\":\"a\",\"when\":\"tomorrow\"}", "'when' is not a time"},
 	    {"{\"text\":\"a\",\"when\":\"2026-02-30\"}", "'when' is not a time"},
 	    {"{\"text\":\"a\",\"list\":\"a\"}", "'list' must be an array"},
