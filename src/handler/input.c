@@ -145,16 +145,16 @@ static int check_strings(const struct input_field *f, const json_t *v, struct er
 		const json_t *item = json_array_get(v, i);
 		if (!json_is_string(item))
 			return err_set(e, ERR_INVALID, "entry %zu of the field '%s' must be a string, not %s",
-			               i, f->name, type_name(item));
+			               i + 1, f->name, type_name(item));
 		size_t len = json_string_length(item);
 		if (len == 0 || len > INPUT_ITEM_BYTES_MAX)
 			return err_set(e, ERR_INVALID,
-			               "entry %zu of the field '%s' has %zu bytes; it must have 1 to %d", i,
-			               f->name, len, INPUT_ITEM_BYTES_MAX);
+			               "entry %zu of the field '%s' has %zu bytes; it must have 1 to %d",
+			               i + 1, f->name, len, INPUT_ITEM_BYTES_MAX);
 		if (has_control(str_n(json_string_value(item), len)))
 			return err_set(e, ERR_INVALID,
 			               "entry %zu of the field '%s' contains a control character; remove it",
-			               i, f->name);
+			               i + 1, f->name);
 	}
 	return 0;
 }

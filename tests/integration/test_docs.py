@@ -133,6 +133,8 @@ def test_the_blocks_of_the_quick_start_work_as_they_are_written(reader, tmp_path
 @pytest.mark.parametrize("page", ["docs/api.md", "docs/events.md", "docs/operations.md"])
 def test_the_blocks_of_a_page_work_as_they_are_written(reader, tmp_path, page):
     run_blocks(page, reader, tmp_path)
+    sends_events = "/event " in "".join(blocks((ROOT / page).read_text(), "sh"))
+    assert (settled(reader)["impressions_counted"] > 0) == sends_events, "an event that is shown is taken and counted"
 
 
 def test_no_page_has_blocks_that_no_test_runs():

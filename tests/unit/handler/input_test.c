@@ -89,8 +89,8 @@ TEST(what_is_wrong_is_named)
 	    {"{\"text\":\"a\",\"when\":\"tomorrow\"}", "'when' is not a time"},
 	    {"{\"text\":\"a\",\"when\":\"2026-02-30\"}", "'when' is not a time"},
 	    {"{\"text\":\"a\",\"list\":\"a\"}", "'list' must be an array"},
-	    {"{\"text\":\"a\",\"list\":[1]}", "entry 0 of the field 'list'"},
-	    {"{\"text\":\"a\",\"list\":[\"a\",\"\"]}", "entry 1 of the field 'list'"},
+	    {"{\"text\":\"a\",\"list\":[1]}", "entry 1 of the field 'list'"},
+	    {"{\"text\":\"a\",\"list\":[\"a\",\"\"]}", "entry 2 of the field 'list'"},
 	    {"{\"text\":\"a\",\"other\":1}", "unknown field 'other'"},
 	    {"{\"text\":\"a\",\"Text\":\"b\"}", "unknown field 'Text'"},
 	};
