@@ -101,6 +101,8 @@ static void print_answer(const json_t *answer, const char *key)
 	       number(answer, "bots"));
 	if (json_is_integer(json_object_get(answer, "unique_visitors")))
 		printf("%-16s about %lld\n", "visitors", number(answer, "unique_visitors"));
+	else
+		printf("%-16s not known with this filter\n", "visitors");
 	printf("%-16s %lld HEAD, %lld prefetch\n", "not counted", number(answer, "heads"),
 	       number(answer, "prefetches"));
 	if (!key) {
