@@ -7,6 +7,7 @@
 #include "handler/query_params.h"
 #include "http/router.h"
 #include "redirect/redirect.h"
+#include "sink/dimension_set.h"
 
 /* PUBLIC: no authentication, or the handler does it. AUTH: the caller needs all of `rights`. The query
  * parameters come last (handler/query_params.h); without them the route takes none. */
@@ -22,7 +23,7 @@ struct endpoint {
 
 #define PAGE_QUERY   "limit, cursor"
 #define VISITS_QUERY "from, to, " PAGE_QUERY
-#define STATS_QUERY  "from, to, by, bots, limit, referrer, country, browser, os, device, language, source, bot"
+#define STATS_QUERY  "from, to, by, bots, limit, " DIMENSION_SET_DIMS
 
 static const struct route routes[] = {
     {HTTP_GET, "/", PUBLIC(front_get, QUERY_ANY)},

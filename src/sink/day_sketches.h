@@ -1,6 +1,6 @@
 /*
- * The visitors of a link on a day, as SQLite and PostgreSQL store them: a sketch of people and one of bots, so
- * that a query can leave either out. Their union is the sketch of all visitors.
+ * The visitors of a link on a day, as SQLite and PostgreSQL store them: a sketch of people and one of bots,
+ * so that a query can leave either out. Their union is the sketch of all visitors.
  */
 #pragma once
 

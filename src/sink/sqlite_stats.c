@@ -182,7 +182,8 @@ static void add_visitors(struct stats_scan *a, int64_t day, struct sketch *sketc
 	a->q->visitors += sketch_estimate(sketch);
 }
 
-/* *ret_hours: bits of the hours with visits. *ret_sketch: the file's sketch of the visitors that `bots` selects. */
+/* *ret_hours: bits of the hours with visits. *ret_sketch: the file's sketch of the visitors that the query
+ * selects. */
 static int day_get(struct stats_scan *a, int64_t day, uint32_t *ret_hours, struct sketch *ret_sketch)
 {
 	CLEANUP(query_end) struct query q = QUERY(a->c, SQL_DAY_LINK_GET, day, a->q->link);
