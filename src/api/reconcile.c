@@ -102,7 +102,8 @@ static void reconcile_done(struct query_job *base)
 void reconcile_get(struct api_call *call)
 {
 	struct str deep = http_query_param(call->req->query, STR("deep"));
-	if (deep.ptr && !str_eq(deep, STR("true")) && !str_eq(deep, STR("false"))) {
+	bool is_deep = deep.ptr && str_eq(deep, STR("true"));
+	if (deep.ptr && !is_deep && !str_eq(deep, STR("false"))) {
 		problem_reply(call->c, 400, "invalid-parameter",
 		              "The parameter 'deep' is '%.*s'; it must be true or false.",
 		              (int)MIN(deep.len, (size_t)32), deep.ptr);
@@ -111,6 +112,6 @@ void reconcile_get(struct api_call *call)
 	struct reconcile_job *j = query_job_new(call->w, call->c, sizeof(*j), reconcile_run, reconcile_done);
 	if (!j)
 		return;
-	j->deep = str_eq(deep, STR("true"));
+	j->deep = is_deep;
 	query_job_submit(&j->base);
 }
