@@ -7,6 +7,7 @@
 #include "api/handlers.h"
 #include "base/json_in.h"
 #include "base/json_out.h"
+#include "base/rfc3339.h"
 #include "handler/jobs.h"
 #include "handler/problem.h"
 #include "handler/reply.h"
@@ -16,7 +17,6 @@ enum {
 	EVENTS_MAX = 50000,      /* in a body, because it is parsed on the event loop */
 	REJECTED_MAX = 1000,     /* listed in the response */
 };
-#define SECONDS_BELOW 100000000000LL /* a smaller `ts` is in seconds */
 
 struct event_request {
 	struct capture_wait wait;
@@ -65,17 +65,22 @@ static int read_text(struct json_in *in, struct event_text *ev, enum event_field
 
 static int read_time(const struct event_request *q, struct json_in *in, int64_t *ret, struct err *e)
 {
+	char scratch[64]; /* for a time with escapes; a longer text is no time */
+	struct str text = STR("");
 	int64_t ts;
-	bool is_number = json_in_peek(in) == JSON_IN_NUMBER;
-	if (!is_number)
-		json_in_skip(in);
-	if (!is_number || json_in_number(in, &ts) != JSON_IN_INTEGER)
-		return err_set(e, ERR_INVALID,
-		               "The field ts must be an integer: milliseconds since 1970, or seconds.");
-	if (ts <= 0)
-		return err_set(e, ERR_INVALID, "The field ts must be above zero, not %lld.", (long long)ts);
-	if (ts < SECONDS_BELOW)
-		ts *= 1000;
+	bool is_time = false, whole;
+	switch (json_in_peek(in)) {
+	case JSON_IN_NUMBER:
+		is_time = json_in_number(in, &ts) == JSON_IN_INTEGER && time_from_number(ts, &ts);
+		break;
+	case JSON_IN_STRING:
+		is_time = json_in_string(in, scratch, sizeof(scratch), &text, &whole) && whole &&
+		          time_parse(text, &ts);
+		break;
+	default: json_in_skip(in);
+	}
+	if (!is_time)
+		return err_set(e, ERR_INVALID, "The field ts is not a time; " TIME_HINT ".");
 	if (ts > q->now_ms + FUTURE_MS)
 		return err_set(e, ERR_INVALID,
 		               "The field ts is more than an hour in the future; check the sender's clock.");

@@ -266,9 +266,14 @@ static void put_impression(struct live_chunk *chunk, const struct sink_impressio
 static void put_totals(struct live_chunk *chunk, const struct live_batch *news)
 {
 	const struct sink_batch *b = news->batch;
+	uint64_t visits[VISIT_KINDS] = {0}; /* the tally counts HEAD and prefetch requests with the clicks */
+	for (size_t i = 0; i < b->visit_count; i++)
+		visits[b->sets[b->visits[i].set].kind]++;
 	item_begin(chunk, 0, "totals");
-	json_out_name_u64(&chunk->text, "clicks", b->tally.clicks);
-	json_out_name_u64(&chunk->text, "orphans", b->tally.orphans);
+	json_out_name_u64(&chunk->text, "clicks", visits[VISIT_CLICK]);
+	json_out_name_u64(&chunk->text, "heads", visits[VISIT_HEAD]);
+	json_out_name_u64(&chunk->text, "prefetches", visits[VISIT_PREFETCH]);
+	json_out_name_u64(&chunk->text, "orphans", visits[VISIT_UNKNOWN] + visits[VISIT_ROOT]);
 	json_out_name_u64(&chunk->text, "impressions", b->impression_count - news->duplicates);
 	json_out_name_u64(&chunk->text, "duplicates", b->tally.duplicates + news->duplicates);
 	item_end(chunk);

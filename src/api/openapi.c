@@ -39,6 +39,8 @@ static const char *type_of(const struct field *f, unsigned when)
 		return "\"string\",\"integer\"";
 	if (f->type == FIELD_USER) /* the name if it may be missing, otherwise the id */
 		return f->flags & FIELD_NULL ? "\"string\"" : "\"integer\"";
+	if (f->type == FIELD_TIME && when) /* a date too, or seconds: time_parse() */
+		return "\"string\",\"integer\"";
 	return field_is_str(f) || f->type == FIELD_TIME || f->type == FIELD_ENUM ? "\"string\""
 	                                                                         : "\"integer\"";
 }
@@ -52,7 +54,7 @@ static void schema_put(struct buf *b, const struct field *f, unsigned when)
 	buf_printf(b, "\"type\":[%s%s]", type_of(f, when), is_null ? ",\"null\"" : "");
 	if (f->words)
 		words_put(b, f, is_null);
-	if (f->type == FIELD_TIME)
+	if (f->type == FIELD_TIME && !when)
 		buf_str(b, STR(",\"format\":\"date-time\""));
 	if (f->type == FIELD_SECRET && when)
 		buf_str(b, STR(",\"writeOnly\":true"));

@@ -5,50 +5,59 @@
 #include "handler/caller.h"
 #include "handler/jobs.h"
 #include "handler/problem.h"
+#include "handler/query_params.h"
 #include "http/router.h"
 #include "redirect/redirect.h"
+#include "sink/dimension_set.h"
 
-/* PUBLIC: no authentication, or the handler does it. AUTH: the caller needs all of `rights`. */
+/* PUBLIC: no authentication, or the handler does it. AUTH: the caller needs all of `rights`. The query
+ * parameters come last (handler/query_params.h); without them the route takes none. */
 struct endpoint {
 	api_handler_fn *fn;
 	bool is_public;
 	unsigned rights;
+	const char *query;
 };
-#define PUBLIC(handler)        (&(const struct endpoint){handler, .is_public = true})
-#define AUTH(handler, rights_) (&(const struct endpoint){handler, .rights = rights_})
+#define PUBLIC(handler, ...) (&(const struct endpoint){handler, .is_public = true, .query = "" __VA_ARGS__})
+#define AUTH(handler, rights_, ...) \
+	(&(const struct endpoint){handler, .rights = rights_, .query = "" __VA_ARGS__})
+
+#define PAGE_QUERY   "limit, cursor"
+#define VISITS_QUERY "from, to, " PAGE_QUERY
+#define STATS_QUERY  "from, to, by, bots, limit, " DIMENSION_SET_DIMS
 
 static const struct route routes[] = {
-    {HTTP_GET, "/", PUBLIC(front_get)},
-    {HTTP_GET, "/healthz", PUBLIC(healthz_get)},
-    {HTTP_GET, "/readyz", PUBLIC(readyz_get)},
-    {HTTP_GET, "/metrics", PUBLIC(metrics_get)},
+    {HTTP_GET, "/", PUBLIC(front_get, QUERY_ANY)},
+    {HTTP_GET, "/healthz", PUBLIC(healthz_get, QUERY_ANY)},
+    {HTTP_GET, "/readyz", PUBLIC(readyz_get, QUERY_ANY)},
+    {HTTP_GET, "/metrics", PUBLIC(metrics_get, QUERY_ANY)},
     {HTTP_GET, "/api/v1/openapi.json", PUBLIC(openapi_get)},
     {HTTP_POST, "/api/v1/createURL", PUBLIC(create_url_post)},
-    {HTTP_DELETE, "/api/v1/deleteURL", PUBLIC(delete_url_delete)},
+    {HTTP_DELETE, "/api/v1/deleteURL", PUBLIC(delete_url_delete, "api_dev_key, url_key")},
     {HTTP_POST, "/api/v1/links", AUTH(links_post, RIGHT_CREATE)},
-    {HTTP_GET, "/api/v1/links", AUTH(links_list_get, RIGHT_READ)},
+    {HTTP_GET, "/api/v1/links", AUTH(links_list_get, RIGHT_READ, PAGE_QUERY)},
     {HTTP_GET, "/api/v1/links/{key}", AUTH(link_get, RIGHT_READ)},
     {HTTP_PATCH, "/api/v1/links/{key}", AUTH(link_patch, RIGHT_CREATE)},
     {HTTP_DELETE, "/api/v1/links/{key}", AUTH(link_delete, RIGHT_DELETE)},
     {HTTP_GET, "/api/v1/links/{key}/permissions", AUTH(permissions_get, RIGHT_READ)},
     {HTTP_PUT, "/api/v1/links/{key}/permissions/{user}", AUTH(permission_put, RIGHT_CREATE)},
     {HTTP_DELETE, "/api/v1/links/{key}/permissions/{user}", AUTH(permission_delete, RIGHT_CREATE)},
-    {HTTP_GET, "/api/v1/links/{key}/stats", AUTH(link_stats_get, RIGHT_STATS)},
-    {HTTP_GET, "/api/v1/links/{key}/visits", AUTH(link_visits_get, RIGHT_STATS)},
-    {HTTP_GET, "/api/v1/orphans", AUTH(orphans_get, RIGHT_ADMIN)},
-    {HTTP_GET, "/api/v1/stats", AUTH(overview_get, RIGHT_ADMIN)},
-    {HTTP_GET, "/api/v1/live", AUTH(live_get, RIGHT_STATS)},
-    {HTTP_GET, "/api/v1/reconcile", AUTH(reconcile_get, RIGHT_ADMIN)},
+    {HTTP_GET, "/api/v1/links/{key}/stats", AUTH(link_stats_get, RIGHT_STATS, STATS_QUERY)},
+    {HTTP_GET, "/api/v1/links/{key}/visits", AUTH(link_visits_get, RIGHT_STATS, VISITS_QUERY)},
+    {HTTP_GET, "/api/v1/orphans", AUTH(orphans_get, RIGHT_ADMIN, VISITS_QUERY)},
+    {HTTP_GET, "/api/v1/stats", AUTH(overview_get, RIGHT_ADMIN, STATS_QUERY)},
+    {HTTP_GET, "/api/v1/live", AUTH(live_get, RIGHT_STATS, "key")},
+    {HTTP_GET, "/api/v1/reconcile", AUTH(reconcile_get, RIGHT_ADMIN, "deep")},
     {HTTP_POST, "/event", PUBLIC(event_post)},
-    {HTTP_GET, "/stats", PUBLIC(window_get)},
+    {HTTP_GET, "/stats", PUBLIC(window_get, "timeWindowMinutes")},
     {HTTP_POST, "/api/v1/keys", AUTH(keys_post, 0)},
-    {HTTP_GET, "/api/v1/keys", AUTH(keys_get, 0)},
+    {HTTP_GET, "/api/v1/keys", AUTH(keys_get, 0, PAGE_QUERY)},
     {HTTP_DELETE, "/api/v1/keys/{id}", AUTH(key_delete, 0)},
     {HTTP_POST, "/api/v1/session", PUBLIC(session_post)},
     {HTTP_GET, "/api/v1/session", AUTH(session_get, 0)},
     {HTTP_DELETE, "/api/v1/session", PUBLIC(session_delete)},
     {HTTP_POST, "/api/v1/users", AUTH(users_post, RIGHT_ADMIN)},
-    {HTTP_GET, "/api/v1/users", AUTH(users_get, 0)},
+    {HTTP_GET, "/api/v1/users", AUTH(users_get, 0, PAGE_QUERY)},
     {HTTP_GET, "/api/v1/users/{user}", AUTH(user_get, 0)},
     {HTTP_PATCH, "/api/v1/users/{user}", AUTH(user_patch, 0)},
     {HTTP_DELETE, "/api/v1/users/{user}/sessions", AUTH(user_sessions_delete, 0)},
@@ -140,7 +149,7 @@ void api_dispatch(void *ctx, struct http_conn *c, const struct http_request *req
 		const struct endpoint *to = match.route->target;
 		struct api_call call = {.w = w, .c = c, .req = req, .params = match.params};
 		if ((to->is_public || caller_require(w, c, req, STR_NULL, to->rights, &call.caller)) &&
-		    decode_params(c, match.params))
+		    decode_params(c, match.params) && query_params_check(c, req->query, to->query))
 			to->fn(&call);
 	} else if (match.allowed != 0 || str_eq(req->path, STR("*"))) {
 		reply_allowed(c, req->method, match.allowed);

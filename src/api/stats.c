@@ -3,7 +3,9 @@
 #include "api/link_json.h"
 #include "api/stats_params.h"
 #include "base/json_out.h"
+#include "base/rfc3339.h"
 #include "handler/caller.h"
+#include "handler/input.h"
 #include "handler/link_param.h"
 #include "handler/problem.h"
 #include "handler/query_job.h"
@@ -50,10 +52,17 @@ static void put_shares(struct buf *b, const struct stats_query *q)
 	buf_char(b, '}');
 }
 
+/* Not json_out_name_time, for which 0 is no time: a range may begin with 1970. */
+static void put_time(struct buf *b, const char *name, int64_t ms)
+{
+	char text[RFC3339_BYTES];
+	json_out_name_str(b, name, rfc3339_format(ms, text));
+}
+
 static void put_range(struct buf *b, int64_t from_ms, int64_t to_ms)
 {
-	json_out_name_time(b, "from", MAX(from_ms, 1)); /* 0 would be null */
-	json_out_name_time(b, "to", to_ms);
+	put_time(b, "from", from_ms);
+	put_time(b, "to", to_ms);
 }
 
 static void put_counts(struct buf *b, const struct stats_query *q)
@@ -76,7 +85,7 @@ static void put_breakdown(struct buf *b, const struct stats_query *q)
 		json_out_begin(b, "series", '[');
 		for (size_t i = 0; i < q->series_count; i++) {
 			json_out_begin(b, NULL, '{');
-			json_out_name_time(b, "t", q->series[i].time_ms);
+			put_time(b, "t", q->series[i].time_ms);
 			json_out_name_u64(b, "clicks", q->series[i].clicks);
 			buf_char(b, '}');
 		}
@@ -202,16 +211,13 @@ static void visits_done(struct query_job *base)
 static void visits_submit(struct visits_job *j, const struct http_request *req)
 {
 	struct err e;
-	uint64_t limit = VISITS_DEFAULT;
-	struct str limit_text = http_query_param(req->query, STR("limit"));
+	uint64_t limit;
+	if (!input_limit(j->base.conn, req->query, VISITS_DEFAULT, VISITS_MAX, &limit))
+		return;
 	j->query.arena = j->base.arena;
 	j->query.cursor = arena_str(j->base.arena, http_query_param(req->query, STR("cursor")));
 	int r = stats_range_read(req->query, j->base.now_ms, j->base.arena, &j->query.from_ms,
 	                         &j->query.to_ms, &e);
-	if (r == 0 && limit_text.ptr && (!str_u64(limit_text, &limit) || limit < 1 || limit > VISITS_MAX))
-		r = err_set(&e, ERR_INVALID,
-		            "The parameter 'limit' is '%.*s'; it must be a number from 1 to %d.",
-		            (int)MIN(limit_text.len, (size_t)32), limit_text.ptr, VISITS_MAX);
 	j->query.limit = limit;
 	submit_or_fail(&j->base, r, &e);
 }
@@ -319,6 +325,12 @@ struct overview_job {
 	size_t ad_count;
 };
 
+/* The sink ranks links by all their clicks: with a filter the answer has no top_links. */
+static bool has_top_links(const struct stats_query *q)
+{
+	return !q->filtered && q->bots == BOTS_INCLUDED;
+}
+
 static int top_links_find(struct overview_job *j)
 {
 	struct api *api = j->base.worker->api;
@@ -340,8 +352,13 @@ static int top_links_find(struct overview_job *j)
 static int clicks_of(struct overview_job *j, uint64_t link, uint64_t *ret)
 {
 	struct sink *sink = j->base.worker->api->sink;
-	struct stats_query q = {
-	    .link = link, .from_ms = j->query.from_ms, .to_ms = j->query.to_ms, .arena = j->base.arena};
+	struct stats_query q = {.link = link,
+	                        .from_ms = j->query.from_ms,
+	                        .to_ms = j->query.to_ms,
+	                        .bots = j->query.bots,
+	                        .filtered = j->query.filtered,
+	                        .arena = j->base.arena};
+	memcpy(q.filter, j->query.filter, sizeof(q.filter));
 	int r = query_job_sink_result(&j->base, sink->ops->stats(sink, &q));
 	*ret += q.clicks;
 	return r;
@@ -403,7 +420,7 @@ static void overview_run(struct query_job *base)
 	struct sink *sink = base->worker->api->sink;
 	base->result = query_job_sink_result(base, sink->ops->stats(sink, &j->query));
 	explain_series(base);
-	if (base->result == 0)
+	if (base->result == 0 && has_top_links(&j->query))
 		base->result = top_links_find(j);
 	if (base->result == 0)
 		base->result = top_ads_find(j);
@@ -411,6 +428,10 @@ static void overview_run(struct query_job *base)
 
 static void put_top_links(struct buf *b, const struct overview_job *j)
 {
+	if (!has_top_links(&j->query)) {
+		json_out_name_str(b, "top_links", STR_NULL);
+		return;
+	}
 	json_out_begin(b, "top_links", '[');
 	for (size_t i = 0; i < j->link_count; i++) {
 		if (!j->links[i].found)

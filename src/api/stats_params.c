@@ -2,10 +2,9 @@
 
 #include "base/rfc3339.h"
 
-#define MINUTE_MS   60000LL
-#define HOUR_MS     (60 * MINUTE_MS)
-#define DAY_MS      (24 * HOUR_MS)
-#define TIME_MS_MAX 253402300800000LL /* the year 10000 */
+#define MINUTE_MS 60000LL
+#define HOUR_MS   (60 * MINUTE_MS)
+#define DAY_MS    (24 * HOUR_MS)
 
 static const char *const step_names[] = {"minute", "hour", "day", "week", "month"};
 static const char *const bots_names[] = {"include", "exclude", "only"};
@@ -48,7 +47,6 @@ static int time_param(struct str query, const char *name, struct arena *arena, i
                       int64_t *ret_ms, struct err *e)
 {
 	struct str text;
-	uint64_t ms;
 	int r = param(query, name, arena, &text, e);
 	if (r < 0)
 		return r;
@@ -56,14 +54,8 @@ static int time_param(struct str query, const char *name, struct arena *arena, i
 		*ret_ms = otherwise_ms;
 		return 0;
 	}
-	if (str_u64(text, &ms) && ms > 0 && ms <= TIME_MS_MAX)
-		*ret_ms = (int64_t)ms;
-	else if (!rfc3339_parse(text, ret_ms))
-		return err_set(
-		    e, ERR_INVALID,
-		    "The parameter '%s' must be a time such as 2026-01-02 or 2026-01-02T03:04:05Z, or "
-		    "milliseconds since 1970.",
-		    name);
+	if (!time_parse(text, ret_ms))
+		return err_set(e, ERR_INVALID, "The parameter '%s' is not a time; " TIME_HINT ".", name);
 	return 0;
 }
 
@@ -72,10 +64,9 @@ int stats_range_read(struct str query, int64_t now_ms, struct arena *arena, int6
 {
 	int r = time_param(query, "to", arena, now_ms + 1, ret_to_ms, e);
 	if (r == 0)
-		r = time_param(query, "from", arena, *ret_to_ms - 30 * DAY_MS, ret_from_ms, e);
+		r = time_param(query, "from", arena, MAX(*ret_to_ms - 30 * DAY_MS, 0), ret_from_ms, e);
 	if (r == 0 && *ret_from_ms >= *ret_to_ms)
 		r = err_set(e, ERR_INVALID, "The parameter 'from' must be earlier than 'to'.");
-	*ret_from_ms = MAX(*ret_from_ms, 0);
 	return r;
 }
 
@@ -96,7 +87,11 @@ static int by_param(struct stats_query *q, struct str list, bool *ret_step_given
 		struct str item = str_trim(str_cut(&list, ','));
 		int step = find_name(item, step_names, ARRAY_LEN(step_names));
 		int dim = find_name(item, visit_dim_names, DIM_COUNT);
-		if (step >= 0) {
+		if (step >= 0 && *ret_step_given) {
+			return err_set(e, ERR_INVALID,
+			               "The parameter 'by' has the steps %s and %s; it takes one.",
+			               step_names[q->step], step_names[step]);
+		} else if (step >= 0) {
 			q->step = (enum stats_step)step;
 			q->series_wanted = true;
 			*ret_step_given = true;

@@ -4,6 +4,7 @@
 
 enum { DAY_MS = 86400000 };
 static const int64_t year_10000_ms = 253402300800000;
+static const int64_t seconds_from = 100000000, milliseconds_from = 100000000000; /* the same time */
 
 struct civil {
 	int year, month, day, weekday; /* month and day from 1; weekday 0 is Sunday */
@@ -168,6 +169,22 @@ bool rfc3339_parse(struct str s, int64_t *ret_ms)
 		return false;
 	*ret_ms = ms;
 	return true;
+}
+
+bool time_from_number(int64_t number, int64_t *ret_ms)
+{
+	if (number != 0 && (number < seconds_from || number >= year_10000_ms))
+		return false;
+	*ret_ms = number < milliseconds_from ? number * 1000 : number;
+	return true;
+}
+
+bool time_parse(struct str s, int64_t *ret_ms)
+{
+	uint64_t number;
+	if (str_u64(s, &number))
+		return number <= INT64_MAX && time_from_number((int64_t)number, ret_ms);
+	return rfc3339_parse(s, ret_ms);
 }
 
 void http_date_format(int64_t ms, char out[HTTP_DATE_BYTES])

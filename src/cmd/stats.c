@@ -101,6 +101,8 @@ static void print_answer(const json_t *answer, const char *key)
 	       number(answer, "bots"));
 	if (json_is_integer(json_object_get(answer, "unique_visitors")))
 		printf("%-16s about %lld\n", "visitors", number(answer, "unique_visitors"));
+	else
+		printf("%-16s not known with this filter\n", "visitors");
 	printf("%-16s %lld HEAD, %lld prefetch\n", "not counted", number(answer, "heads"),
 	       number(answer, "prefetches"));
 	if (!key) {
@@ -203,7 +205,8 @@ const struct command stats_command = {
                 "curt stats --where browser=Firefox --bots exclude",
     .options =
         (const struct command_option[]){
-            {"--from TIME", "2026-01-31 or 2026-01-31T12:00:00Z; 30 days ago by default."},
+            {"--from TIME",
+             "2026-01-31, 2026-01-31T12:00:00Z, or seconds since 1970; 30 days ago by default."},
             {"--to TIME", "The end of the range, likewise; now by default."},
             {"--step STEP", "minute, hour, day, week or month; fits the range by default."},
             {"--where NAME=VALUE", "Count only these visits. NAME is referrer, country, browser, os, device, "

@@ -213,16 +213,20 @@ static int read_time(const struct input_field *f, struct json_in *in, struct are
 	*(int64_t *)f->ret = 0;
 	if (take_null(in))
 		return 0;
-	if (json_in_peek(in) != JSON_IN_STRING)
-		return wrong_type(f, in, "a time as text, or null", e);
-	int r = take_string(in, arena, &text);
-	if (r < 0)
-		return r;
-	if (!rfc3339_parse(text, f->ret))
-		return input_wrong_field(
-		    e, f->name,
-		    "the field '%s' is not a time; write it like 2027-01-31T12:00:00Z or 2027-01-31",
-		    f->name);
+	int64_t n;
+	bool is_time;
+	if (json_in_peek(in) == JSON_IN_NUMBER) {
+		is_time = json_in_number(in, &n) == JSON_IN_INTEGER && time_from_number(n, f->ret);
+	} else if (json_in_peek(in) == JSON_IN_STRING) {
+		int r = take_string(in, arena, &text);
+		if (r < 0)
+			return r;
+		is_time = time_parse(text, f->ret);
+	} else {
+		return wrong_type(f, in, "a time, or null", e);
+	}
+	if (!is_time)
+		return input_wrong_field(e, f->name, "the field '%s' is not a time; " TIME_HINT, f->name);
 	*(int64_t *)f->ret = MAX(*(int64_t *)f->ret, 1); /* 0 is "never" */
 	return 0;
 }

@@ -2,6 +2,7 @@
 
 #include "base/json_in.h"
 #include "base/json_out.h"
+#include "base/rfc3339.h"
 #include "base/utf8.h"
 
 enum { NUMBER_BYTES_MAX = 20 };
@@ -188,7 +189,6 @@ void wire_encode(struct buf *out, struct event_id id, const struct event *ev, co
 
 /* Reading */
 
-#define SECONDS_BELOW 100000000000LL /* a smaller `ts` of another program is in seconds */
 enum {
 	FUTURE_MS = 3600 * 1000, /* other programs' clocks may be this far ahead of Kafka's */
 	NAME_BYTES_MAX = 16,
@@ -446,9 +446,9 @@ static void impression_make(struct wire_message *m, int64_t time_ms, struct wire
 	if (m->has_id)
 		return;
 	i->received_ms = time_ms;
-	if (i->time_ms > 0 && i->time_ms < SECONDS_BELOW)
-		i->time_ms *= 1000;
-	if (i->time_ms > time_ms + FUTURE_MS)
+	if (!time_from_number(i->time_ms, &i->time_ms))
+		found->wrong = "its ts is not a time in seconds or milliseconds since 1970";
+	else if (i->time_ms > time_ms + FUTURE_MS)
 		found->wrong = "its ts is more than an hour in the future";
 }
 

@@ -26,6 +26,12 @@ static void write_dims(const struct stats_query *q, struct buf *sql)
 			buf_printf(sql, ", %s", visit_dim_names[dim]);
 }
 
+static void where_bots(const struct stats_query *q, struct buf *sql)
+{
+	if (q->bots != BOTS_INCLUDED)
+		buf_printf(sql, " AND bot %s ''", q->bots == BOTS_ONLY ? "!=" : "=");
+}
+
 static void write_counts(struct buf *sql, const struct ch_merged_days *merged, bool no_final, const void *arg)
 {
 	const struct tallies *t = arg;
@@ -44,8 +50,7 @@ static void write_counts(struct buf *sql, const struct ch_merged_days *merged, b
 	ch_where_time(sql, t->from_ms, t->to_ms);
 	if (q->link)
 		buf_printf(sql, " AND link = %llu", (unsigned long long)q->link);
-	if (q->bots != BOTS_INCLUDED)
-		buf_printf(sql, " AND bot %s ''", q->bots == BOTS_ONLY ? "!=" : "=");
+	where_bots(q, sql);
 	for (int dim = 0; dim < DIM_COUNT; dim++) {
 		if (!(q->filtered >> dim & 1))
 			continue;
@@ -179,6 +184,7 @@ static int select_visitors(struct sink_clickhouse *s, const struct tallies *t)
 	buf_printf(&sql, " AND kind = %d AND visitor != 0", VISIT_CLICK);
 	if (t->q->link)
 		buf_printf(&sql, " AND link = %llu", (unsigned long long)t->q->link);
+	where_bots(t->q, &sql);
 	buf_printf(&sql, " GROUP BY of_day, place ORDER BY of_day");
 	int r = ch_select(s, &sql, &answer);
 	if (r)

@@ -5,9 +5,9 @@
  * their rows are locked: other workers wait from there until the COMMIT.
  */
 #include "sink/ads.h"
+#include "sink/day_sketches.h"
 #include "sink/dimension_set.h"
 #include "sink/postgres_sink.h"
-#include "sink/sketch.h"
 
 #include <stdlib.h>
 
@@ -114,16 +114,20 @@ static const struct pg_statement totals_add = {
 
 /* Locks the rows and returns their sketches. */
 static const struct pg_statement days_add = {
-    "sink_days_add", "INSERT INTO stats_day (link, day, clicks, visitors)"
-                     " SELECT link, day, sum(count), ''::bytea FROM unnest($1::bigint[], $2::bigint[],"
-                     " $3::bigint[], $4::bigint[]) AS n(link, day, hash, count) GROUP BY link, day"
-                     " ORDER BY link, day"
-                     " ON CONFLICT (link, day) DO UPDATE SET clicks = stats_day.clicks + excluded.clicks"
-                     " RETURNING link, day, visitors"};
+    "sink_days_add",
+    "INSERT INTO stats_day (link, day, clicks, visitors, bots)"
+    " SELECT link, day, sum(count), ''::bytea, ''::bytea FROM unnest($1::bigint[], $2::bigint[],"
+    " $3::bigint[], $4::bigint[]) AS n(link, day, hash, count) GROUP BY link, day"
+    " ORDER BY link, day"
+    " ON CONFLICT (link, day) DO UPDATE SET clicks = stats_day.clicks + excluded.clicks"
+    " RETURNING link, day, visitors, bots"};
 static const struct pg_statement visitors_put = {
     "sink_visitors_put",
-    "UPDATE stats_day d SET visitors = n.visitors FROM unnest($1::bigint[], $2::bigint[], $3::bytea[])"
-    " AS n(link, day, visitors) WHERE d.link = n.link AND d.day = n.day"};
+    "UPDATE stats_day d SET visitors = n.visitors, bots = CASE WHEN d.bots IS NOT NULL THEN n.bots END"
+    " FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bytea[]) AS n(link, day, visitors, bots)"
+    " WHERE d.link = n.link AND d.day = n.day"};
+
+#define VISITOR_IS_BOT (1LL << 32) /* above the visitor's hash */
 
 /* Link, day and visitor (0: none) of each click; and again for all links together, whose days have no
  * clicks. */
@@ -134,12 +138,15 @@ static int days_gather(const struct sink_batch *b, struct tally_list *ret)
 		return ERR_NOMEM;
 	for (size_t i = 0; i < b->visit_count; i++) {
 		const struct sink_visit *v = &b->visits[i];
-		if (v->link == 0 || b->sets[v->set].kind != VISIT_CLICK)
+		const struct dimension_set *set = &b->sets[v->set];
+		if (v->link == 0 || set->kind != VISIT_CLICK)
 			continue;
 		struct tally t = {.a = (int64_t)v->link,
 		                  .b = day_of(v->time_ms),
 		                  .c = dimension_set_visitor_hash(v->visitor),
 		                  .count = 1};
+		if (t.c != 0 && set->dims[DIM_BOT].ptr)
+			t.c |= VISITOR_IS_BOT;
 		ret->items[ret->count++] = t;
 		t.a = LINK_ALL;
 		t.count = 0;
@@ -152,7 +159,7 @@ static int days_gather(const struct sink_batch *b, struct tally_list *ret)
 
 struct day_visitors {
 	int64_t link, day;
-	struct str sketch;
+	struct str people, bots; /* sketches */
 };
 
 /* The first of the sorted `days` with that link and day. */
@@ -170,27 +177,32 @@ static size_t first_of(const struct tally_list *days, int64_t link, int64_t day)
 	return low;
 }
 
-/* Adds the day's visitors to the sketch of the row. *ret_changed: some of them are new. */
-static int sketch_grow(const struct tally_list *days, const struct pg_result *rows, int row,
-                       struct arena *arena, struct day_visitors *ret, bool *ret_changed)
+static struct str sketch_store(struct arena *arena, const struct sketch *s)
 {
-	struct sketch sketch;
-	struct str blob = pg_get_text(rows, row, 2);
+	uint8_t bytes[SKETCH_BYTES_MAX];
+	size_t len = sketch_write(s, bytes);
+	return arena_str(arena, str_n((const char *)bytes, len));
+}
+
+/* Adds the day's visitors to the sketches of the row. *ret_changed: some of them are new. */
+static int sketches_grow(const struct tally_list *days, const struct pg_result *rows, int row,
+                         struct arena *arena, struct day_visitors *ret, bool *ret_changed)
+{
+	struct day_sketches sketches;
 	*ret = (struct day_visitors){.link = pg_get_int(rows, row, 0), .day = pg_get_int(rows, row, 1)};
 	*ret_changed = false;
-	sketch_init(&sketch);
-	if (blob.len > 0 && !sketch_read(&sketch, blob.ptr, blob.len))
+	if (!day_sketches_read(&sketches, pg_get_text(rows, row, 2), pg_get_text(rows, row, 3)))
 		return ERR_CORRUPT;
 	for (size_t i = first_of(days, ret->link, ret->day);
 	     i < days->count && days->items[i].a == ret->link && days->items[i].b == ret->day; i++)
 		if (days->items[i].c != 0)
-			*ret_changed |= sketch_add(&sketch, (uint32_t)days->items[i].c);
+			*ret_changed |= day_sketches_add(&sketches, (uint32_t)days->items[i].c,
+			                                 days->items[i].c & VISITOR_IS_BOT);
 	if (!*ret_changed)
 		return 0;
-	uint8_t bytes[SKETCH_BYTES_MAX];
-	size_t len = sketch_write(&sketch, bytes);
-	ret->sketch = arena_str(arena, str_n((const char *)bytes, len));
-	return ret->sketch.ptr ? 0 : ERR_NOMEM;
+	ret->people = sketch_store(arena, &sketches.people);
+	ret->bots = sketch_store(arena, &sketches.bots);
+	return ret->people.ptr && ret->bots.ptr ? 0 : ERR_NOMEM;
 }
 
 static int sketches_put(struct pg_conn *c, const struct tally_list *days, const struct pg_result *rows)
@@ -201,14 +213,15 @@ static int sketches_put(struct pg_conn *c, const struct tally_list *days, const 
 	int r = changed ? 0 : ERR_NOMEM;
 	for (int row = 0; r == 0 && row < rows->rows; row++) {
 		bool has_changed;
-		r = sketch_grow(days, rows, row, &arena, &changed[count], &has_changed);
+		r = sketches_grow(days, rows, row, &arena, &changed[count], &has_changed);
 		count += has_changed;
 	}
 	if (r == 0 && count > 0) {
 		struct pg_query q = pg_query(c, &visitors_put);
 		PG_FIELDS(&q, pg_ints, changed, count, link);
 		PG_FIELDS(&q, pg_ints, changed, count, day);
-		PG_FIELDS(&q, pg_blobs, changed, count, sketch);
+		PG_FIELDS(&q, pg_blobs, changed, count, people);
+		PG_FIELDS(&q, pg_blobs, changed, count, bots);
 		pg_send(&q);
 	}
 	return r;

@@ -9,8 +9,8 @@
  * inside.
  */
 #include "base/grow.h"
+#include "sink/day_sketches.h"
 #include "sink/postgres_sink.h"
-#include "sink/sketch.h"
 #include "sink/tallies.h"
 
 #include <stdlib.h>
@@ -100,8 +100,9 @@ static const struct pg_statement rows_of_link = {
 static const struct pg_statement rows_of_all = {"sink_rows_of_all",
                                                 ROWS_SELECT " AND $1::bigint = 0 GROUP BY 1, 2, 4"};
 static const struct pg_statement days_of = {
-    "sink_days_of", "SELECT visitors FROM stats_day WHERE link = $1::bigint AND day >= $2::bigint AND day <="
-                    " $3::bigint"};
+    "sink_days_of",
+    "SELECT visitors, bots FROM stats_day WHERE link = $1::bigint AND day >= $2::bigint AND day <="
+    " $3::bigint"};
 
 static void edge_ask(struct stats_fetch *a, int64_t ms)
 {
@@ -139,11 +140,11 @@ static int visitors_read(struct stats_fetch *a)
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	int r = pg_next(a->conn, &rows, NULL);
 	for (int row = 0; r == 0 && row < rows.rows; row++) {
+		struct day_sketches sketches;
 		struct sketch sketch;
-		struct str blob = pg_get_text(&rows, row, 0);
-		sketch_init(&sketch);
-		if (blob.len > 0 && !sketch_read(&sketch, blob.ptr, blob.len))
+		if (!day_sketches_read(&sketches, pg_get_text(&rows, row, 0), pg_get_text(&rows, row, 1)))
 			return ERR_CORRUPT;
+		a->q->has_visitors &= day_sketches_select(&sketches, a->q->bots, &sketch);
 		a->q->visitors += sketch_estimate(&sketch);
 	}
 	return r;

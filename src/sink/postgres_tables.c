@@ -8,8 +8,9 @@
  *	stats_cell        The rollup: visits per link, dimension set, and minute, hour or day. A visit is in
  *	                  exactly one cell of its link: old minutes are folded into hours, old hours into
  *	                  days. Link 0 is all links together, -1 orphans.
- *	stats_day         Clicks and the sketch of visitors per link and day. Link 0 has the sketch of all
- *	                  links.
+ *	stats_day         Clicks and two sketches of visitors per link and day: people in `visitors`, bots in
+ *	                  `bots`. In a row from before there were two, `bots` is NULL and `visitors` has both.
+ *	                  Link 0 has the sketches of all links.
  *	stats_total       Clicks per link, ever.
  *	stats_shape       Dimension sets by id. Their number is bounded (dimension_set.h).
  *	stats_ad          Names of ads by id. Their number is bounded (ads.h).
@@ -103,6 +104,7 @@ static const char *const steps[] = {
     "bigint[]);"
     "CREATE INDEX stats_seen_by_time ON stats_seen (received_ms);"
     "CREATE SEQUENCE stats_batch;",
+    "ALTER TABLE stats_day ADD COLUMN bots bytea;",
 };
 
 /* The partitioned tables are created with the first step. */

@@ -178,8 +178,10 @@ struct stats_query {
 	uint64_t bot_clicks;        /* included in `clicks` */
 	uint64_t heads, prefetches; /* not in `clicks` */
 	uint64_t unknowns, roots;   /* orphans; only for link 0 */
-	bool has_visitors;          /* false with a filter */
-	uint64_t visitors;          /* estimate; the sum over whole days of the range */
+	/* False with a filter; or without bots, or with bots only, if the range has days that were stored before
+	 * bots were told apart. */
+	bool has_visitors;
+	uint64_t visitors; /* estimate; bots as `bots` says; the sum over whole days of the range */
 	/* Every step of the range, empty ones too; at most SINK_SERIES_MAX. Where only coarser rollups are
 	 * left, their clicks are at the start of the rollup. */
 	struct stats_point *series;

@@ -41,6 +41,7 @@ struct sink_sqlite {
 	struct seen_index seen;
 	bool seen_is_stale; /* the next transaction loads it from the file */
 	struct buffer_state buffer;
+	struct bot_sets bot_sets;
 	struct retention retention;
 	bool seen_turn; /* the last retention step was about fingerprints */
 };
@@ -141,7 +142,7 @@ static int compact(struct sink_sqlite *s, size_t visits_max)
 	int r = write_begin(s, &c);
 	if (r != 0)
 		return r;
-	int rc = compaction_step(c, visits_max) ?: buffer_read(c, &buffer);
+	int rc = compaction_step(c, &s->bot_sets, visits_max) ?: buffer_read(c, &buffer);
 	r = write_end(s, rc);
 	if (r == 0)
 		s->buffer = buffer;
@@ -287,6 +288,7 @@ static void sqlite_free(struct sink *base)
 	struct sink_sqlite *s = self(base);
 	sqlite_file_free(s->file);
 	seen_release(&s->seen);
+	free(s->bot_sets.items);
 	free(s);
 }
 

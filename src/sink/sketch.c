@@ -53,6 +53,16 @@ bool sketch_add(struct sketch *s, uint32_t hash)
 	return true;
 }
 
+void sketch_merge(struct sketch *s, const struct sketch *from)
+{
+	if (from->dense && !s->dense)
+		make_dense(s);
+	for (unsigned i = 0; from->dense && i < SKETCH_REGISTERS; i++)
+		s->registers[i] = MAX(s->registers[i], from->registers[i]);
+	for (unsigned i = 0; !from->dense && i < from->count; i++)
+		sketch_add(s, from->list[i]);
+}
+
 /* The two sums of Ertl's estimator (2017), which correct for empty and for saturated registers. Unlike the
  * original HyperLogLog it needs no switch between small and large counts. */
 static double empty_part(double x)

@@ -25,6 +25,8 @@ struct sketch {
 
 void sketch_init(struct sketch *s);
 bool sketch_add(struct sketch *s, uint32_t hash); /* true if that changed the sketch */
+void sketch_merge(struct sketch *s,
+                  const struct sketch *from); /* as if the hashes of `from` had been added */
 uint64_t sketch_estimate(const struct sketch *s);
 
 bool sketch_read(struct sketch *ret, const void *data, size_t len); /* false: not a valid stored form */

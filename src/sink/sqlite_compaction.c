@@ -9,7 +9,7 @@
  * single one would.
  */
 #include "base/grow.h"
-#include "sink/sketch.h"
+#include "sink/day_sketches.h"
 #include "sink/sort.h"
 #include "sink/sqlite_sink.h"
 
@@ -37,6 +37,8 @@ struct group {
 	size_t first, end;
 };
 
+enum set_is { SET_IS_UNKNOWN, SET_IS_PEOPLE, SET_IS_BOTS };
+
 struct compaction {
 	struct sqlite_conn *c;
 	struct visit *visits;
@@ -45,14 +47,16 @@ struct compaction {
 	struct sort_item *items, *room; /* the sorted visits, and scratch */
 	struct group *groups;
 	size_t group_count;
-	uint32_t *tallies; /* by id of the dimension set; all 0 between uses */
-	uint32_t *touched; /* ids whose tally is not 0 */
+	uint32_t *tallies;         /* by id of the dimension set; all 0 between uses */
+	uint32_t *touched;         /* ids whose tally is not 0 */
+	struct bot_sets *bot_sets; /* enum set_is, by id of the dimension set */
 	uint64_t set_last;
 	struct compaction_progress before; /* this step */
 	uint64_t id_first;                 /* of the first visit */
 	struct counts sets;
 	struct runs runs;
 	struct buf scratch;
+	struct day_sketches visitors; /* of the day at hand */
 };
 
 static void compaction_release(struct compaction *d)
@@ -321,21 +325,40 @@ struct day {
 	uint64_t clicks, clicks_before;
 	uint32_t hours;
 	bool found;   /* in the file */
-	bool changed; /* the sketch */
-	struct sketch visitors;
+	bool changed; /* the sketches */
+	struct day_sketches *visitors;
 };
 
 static int day_read(struct compaction *d, struct day *day)
 {
 	CLEANUP(query_end) struct query q = QUERY(d->c, SQL_DAY_LINK_GET, day->day, day->link);
 	int rc = query_find(&q, &day->found);
-	sketch_init(&day->visitors);
+	day_sketches_init(day->visitors);
 	if (rc != SQLITE_OK || !day->found)
 		return rc;
-	struct str sketch = column_blob(&q, 2);
 	day->clicks_before = (uint64_t)sqlite3_column_int64(q.stmt, 0);
 	day->hours = (uint32_t)sqlite3_column_int64(q.stmt, 1);
-	return sketch_read(&day->visitors, sketch.ptr, sketch.len) ? SQLITE_OK : SQLITE_CORRUPT;
+	return sqlite_day_sketches_get(&q, day->visitors);
+}
+
+static int learn_bots(struct compaction *d)
+{
+	struct bot_sets *known = d->bot_sets;
+	size_t before = known->cap;
+	if (!ARRAY_ROOM(known->items, known->cap, (size_t)d->set_last + 1))
+		return SQLITE_NOMEM;
+	memset(known->items + before, SET_IS_UNKNOWN, known->cap - before);
+	int rc = SQLITE_OK;
+	for (size_t i = 0; rc == SQLITE_OK && i < d->count; i++) {
+		const struct visit *v = &d->visits[i];
+		int64_t is_bot = 0;
+		if (!v->visitor || known->items[v->set] != SET_IS_UNKNOWN)
+			continue;
+		rc = FIND(d->c, SQL_SET_IS_BOT, &is_bot, 1, v->set);
+		if (rc == SQLITE_OK)
+			known->items[v->set] = is_bot ? SET_IS_BOTS : SET_IS_PEOPLE;
+	}
+	return rc;
 }
 
 static void day_count(const struct compaction *d, struct day *day, const struct group *g)
@@ -344,20 +367,24 @@ static void day_count(const struct compaction *d, struct day *day, const struct 
 	for (size_t i = g->first; i < g->end; i++) {
 		const struct visit *v = nth(d, i);
 		day->clicks += v->click;
-		if (v->visitor && sketch_add(&day->visitors, v->visitor))
+		if (v->visitor &&
+		    day_sketches_add(day->visitors, v->visitor, d->bot_sets->items[v->set] == SET_IS_BOTS))
 			day->changed = true;
 	}
 }
 
 static int day_write(struct compaction *d, const struct day *day)
 {
-	uint8_t sketch[SKETCH_BYTES_MAX];
-	bool has_sketch = !day->found || day->changed;
+	uint8_t people[SKETCH_BYTES_MAX], bots[SKETCH_BYTES_MAX];
+	bool has_sketches = !day->found || day->changed;
 	CLEANUP(query_end)
-	struct query q = QUERY(d->c, has_sketch ? SQL_DAY_LINK_PUT : SQL_DAY_LINK_COUNT, day->day, day->link,
-	                       day->clicks_before + day->clicks, day->hours);
-	if (has_sketch)
-		query_blob(&q, sketch, sketch_write(&day->visitors, sketch));
+	struct query q = QUERY(d->c, has_sketches ? SQL_DAY_LINK_PUT : SQL_DAY_LINK_COUNT, day->day,
+	                       day->link, day->clicks_before + day->clicks, day->hours);
+	if (has_sketches) {
+		const struct day_sketches *v = day->visitors;
+		query_blob(&q, people, sketch_write(&v->people, people));
+		query_blob(&q, v->is_mixed ? NULL : bots, sketch_write(&v->bots, bots));
+	}
 	return query_run(&q);
 }
 
@@ -380,7 +407,7 @@ static int count_days(struct compaction *d)
 		                    items[to].minor == items[from].minor;)
 			to++;
 		/* Items from .. to - 1 are groups of one day and link. */
-		struct day day = {.link = items[from].minor};
+		struct day day = {.link = items[from].minor, .visitors = &d->visitors};
 		day.day = day_of(d->groups[items[from].index].minute_ms);
 		rc = day_read(d, &day);
 		if (rc != SQLITE_OK)
@@ -404,7 +431,7 @@ static int count_all_visitors(struct compaction *d)
 		for (to = from + 1; to < d->group_count && day_of(d->groups[to].minute_ms) == day;)
 			to++;
 		/* Groups from .. to - 1 are of one day: only its visitors are kept for all links together. */
-		struct day all = {.day = day, .link = LINK_ALL};
+		struct day all = {.day = day, .link = LINK_ALL, .visitors = &d->visitors};
 		rc = day_read(d, &all);
 		if (rc != SQLITE_OK)
 			return rc;
@@ -480,9 +507,9 @@ static int step_end(struct compaction *d, uint64_t next_link)
 	return rc == SQLITE_OK && next_link == 0 ? RUN(d->c, SQL_BUFFER_DELETE, d->before.row) : rc;
 }
 
-int compaction_step(struct sqlite_conn *c, size_t visits_max)
+int compaction_step(struct sqlite_conn *c, struct bot_sets *known, size_t visits_max)
 {
-	CLEANUP(compaction_release) struct compaction d = {.c = c};
+	CLEANUP(compaction_release) struct compaction d = {.c = c, .bot_sets = known};
 	uint64_t next_link = 0;
 	int rc = step_begin(&d) ?: read_buffered(&d) ?: select_visits(&d, visits_max, &next_link);
 	if (rc != SQLITE_OK || d.count == 0)
@@ -490,6 +517,7 @@ int compaction_step(struct sqlite_conn *c, size_t visits_max)
 	return group_visits(&d)
 	       ?: write_blocks(&d)
 	       ?: count_cells(&d)
+	       ?: learn_bots(&d)
 	       ?: count_days(&d)
 	       ?: count_all_visitors(&d)
 	       ?: step_end(&d, next_link);

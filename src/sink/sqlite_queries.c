@@ -1,5 +1,6 @@
 /* Queries for top links, clicks and reconciliation, and lookups that several queries share. */
 #include "base/hash.h"
+#include "sink/day_sketches.h"
 #include "sink/sqlite_sink.h"
 
 #include <stdlib.h>
@@ -19,6 +20,15 @@ int sqlite_set_get(struct sqlite_conn *c, uint64_t id, struct arena *arena, stru
 		if (!db_column_str(&q, 2 + i, arena, &ret->dims[i]))
 			return SQLITE_NOMEM;
 	return SQLITE_OK;
+}
+
+int sqlite_day_sketches_get(const struct query *q, struct day_sketches *ret)
+{
+	bool is_mixed = sqlite3_column_type(q->stmt, 3) == SQLITE_NULL;
+	struct str bots = column_blob(q, 3); /* without an address if it is empty */
+	if (!is_mixed && !bots.ptr)
+		bots = STR("");
+	return day_sketches_read(ret, column_blob(q, 2), bots) ? SQLITE_OK : SQLITE_CORRUPT;
 }
 
 int sqlite_spans_get(struct sqlite_conn *c, int64_t link, struct cell_spans *ret)

@@ -151,9 +151,15 @@ void intake_release(struct intake *in);
 
 /* --- buffered visits, and their compaction into blocks, cells and totals --- */
 
+/* Which dimension sets are of bots, by id, as far as compaction has looked them up. */
+struct bot_sets {
+	uint8_t *items;
+	size_t cap;
+};
+
 /* One step, in the transaction that the caller has begun: about `visits_max` visits, or all of one link if it
  * has more. Continues the compaction under way, or starts one of the whole buffer. */
-int compaction_step(struct sqlite_conn *c, size_t visits_max);
+int compaction_step(struct sqlite_conn *c, struct bot_sets *known, size_t visits_max);
 
 /* Adds to the cell (level, start, link), using the caller's scratch buffer. */
 int compaction_cell_add(struct sqlite_conn *c, int64_t level_key, int64_t start_ms, int64_t link,
@@ -194,6 +200,10 @@ int sqlite_reconciliation_get(struct sqlite_conn *c, bool deep, struct reconcili
 
 /* A dimension set by its id, strings in the arena. */
 int sqlite_set_get(struct sqlite_conn *c, uint64_t id, struct arena *arena, struct dimension_set *ret);
+
+/* From a row of SQL_DAY_LINK_GET. */
+struct day_sketches;
+int sqlite_day_sketches_get(const struct query *q, struct day_sketches *ret);
 
 /* The range of starts of each level's cells: cells outside need not be looked up. */
 struct cell_spans {

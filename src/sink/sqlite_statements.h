@@ -29,6 +29,7 @@ STATEMENT(SQL_SET_BY_HASH, "SELECT id, kind, " DIMENSION_SET_DIMS " FROM shape W
 STATEMENT(SQL_SET_BY_ID, "SELECT id, kind, " DIMENSION_SET_DIMS " FROM shape WHERE id = ?")
 STATEMENT(SQL_SET_INSERT,
           "INSERT INTO shape (hash, kind, " DIMENSION_SET_DIMS ") VALUES (?,?,?,?,?,?,?,?,?,?)")
+STATEMENT(SQL_SET_IS_BOT, "SELECT bot IS NOT NULL FROM shape WHERE id = ?")
 STATEMENT(SQL_SET_LAST, "SELECT max(id) FROM shape")
 STATEMENT(SQL_TEXT_BY_HASH, "SELECT id, text, last_day FROM text WHERE hash = ?")
 STATEMENT(SQL_TEXT_BY_ID, "SELECT text FROM text WHERE id = ?")
@@ -67,10 +68,11 @@ STATEMENT(SQL_CELL_DELETE, "DELETE FROM cell WHERE level = ? AND start = ? AND l
 STATEMENT(SQL_CELL_SUMS, "SELECT coalesce(sum(CASE WHEN link >= 0 THEN visits END), 0),"
                          " coalesce(sum(CASE WHEN link < 0 THEN visits END), 0)"
                          " FROM cell WHERE level >= ? AND level < ?")
-STATEMENT(SQL_DAY_LINK_GET, "SELECT clicks, hours, visitors FROM day_link WHERE day = ? AND link = ?")
-STATEMENT(SQL_DAY_LINK_PUT, "INSERT INTO day_link (day, link, clicks, hours, visitors) VALUES (?,?,?,?,?)"
-                            " ON CONFLICT (day, link) DO UPDATE SET clicks = excluded.clicks,"
-                            " hours = excluded.hours, visitors = excluded.visitors")
+STATEMENT(SQL_DAY_LINK_GET, "SELECT clicks, hours, visitors, bots FROM day_link WHERE day = ? AND link = ?")
+STATEMENT(SQL_DAY_LINK_PUT,
+          "INSERT INTO day_link (day, link, clicks, hours, visitors, bots) VALUES (?,?,?,?,?,?)"
+          " ON CONFLICT (day, link) DO UPDATE SET clicks = excluded.clicks,"
+          " hours = excluded.hours, visitors = excluded.visitors, bots = excluded.bots")
 STATEMENT(SQL_DAY_LINK_COUNT, "UPDATE day_link SET clicks = ?3, hours = ?4 WHERE day = ?1 AND link = ?2")
 STATEMENT(SQL_DAY_LINK_RANGE, "SELECT link, clicks FROM day_link WHERE day >= ? AND day < ?")
 STATEMENT(SQL_DAY_LINK_FROM, "SELECT day FROM day_link WHERE day >= ? ORDER BY day LIMIT 1")

@@ -7,7 +7,7 @@
  * subtracted. Otherwise the rows inside are added.
  */
 #include "base/grow.h"
-#include "sink/sketch.h"
+#include "sink/day_sketches.h"
 #include "sink/sqlite_sink.h"
 #include "sink/tallies.h"
 
@@ -182,7 +182,8 @@ static void add_visitors(struct stats_scan *a, int64_t day, struct sketch *sketc
 	a->q->visitors += sketch_estimate(sketch);
 }
 
-/* *ret_hours: bits of the hours with visits. *ret_sketch: the file's sketch of its visitors. */
+/* *ret_hours: bits of the hours with visits. *ret_sketch: the file's sketch of the visitors that the query
+ * selects. */
 static int day_get(struct stats_scan *a, int64_t day, uint32_t *ret_hours, struct sketch *ret_sketch)
 {
 	CLEANUP(query_end) struct query q = QUERY(a->c, SQL_DAY_LINK_GET, day, a->q->link);
@@ -193,9 +194,11 @@ static int day_get(struct stats_scan *a, int64_t day, uint32_t *ret_hours, struc
 	if (rc != SQLITE_OK || !found)
 		return rc;
 	*ret_hours = (uint32_t)sqlite3_column_int64(q.stmt, 1);
-	struct str blob = column_blob(&q, 2);
-	return !a->q->has_visitors || sketch_read(ret_sketch, blob.ptr, blob.len) ? SQLITE_OK
-	                                                                          : SQLITE_CORRUPT;
+	struct day_sketches sketches;
+	rc = a->q->has_visitors ? sqlite_day_sketches_get(&q, &sketches) : SQLITE_OK;
+	if (rc == SQLITE_OK && a->q->has_visitors)
+		a->q->has_visitors = day_sketches_select(&sketches, a->q->bots, ret_sketch);
+	return rc;
 }
 
 /* Without `spans`: only its visitors. */
@@ -265,11 +268,11 @@ static int add_buffered(void *arg, const struct buffered *v)
 	const struct visit_key *key = &v->key;
 	if (a->q->link != 0 && key->link != a->q->link)
 		return SQLITE_OK;
-	int rc = SQLITE_OK;
-	if (key->time_ms >= a->from_ms && key->time_ms < a->to_ms)
-		rc = add(a, key->set, 1, tallies_step(&a->tallies, key->time_ms));
+	int rc = LIKELY(tallies_know(&a->tallies, key->set)) ? SQLITE_OK : learn(a, key->set);
+	if (rc == SQLITE_OK && key->time_ms >= a->from_ms && key->time_ms < a->to_ms)
+		tallies_add(&a->tallies, key->set, 1, tallies_step(&a->tallies, key->time_ms));
 	/* Visitors are counted by whole days, so also those outside the range. */
-	if (rc != SQLITE_OK || !v->visitor || !a->q->has_visitors)
+	if (rc != SQLITE_OK || !v->visitor || !a->q->has_visitors || !a->tallies.sets[key->set].wanted)
 		return rc;
 	if (!ARRAY_ROOM(a->visitors, a->visitor_cap, a->visitor_count + 1))
 		return SQLITE_NOMEM;

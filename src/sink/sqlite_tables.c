@@ -27,8 +27,9 @@
  *	            days. Clustered by time, as a compaction writes the cells of one or two minutes. Levels
  *	            from CELL_TOGETHER on have all links together (link 0) and orphans (link -1).
  *	day_link    Per day and link (orphans: -1): clicks, a bit for each hour with visits, which tells
- *	            readers where to look for cells, and the sketch of visitors. Link 0 has the sketch of all
- *	            links together, and no clicks.
+ *	            readers where to look for cells, and sketches of visitors: of people in `visitors`, of
+ *	            bots in `bots`. In a row from before there were two, `bots` is NULL and `visitors` has
+ *	            both. Link 0 has the sketches of all links together, and no clicks.
  *	total       Clicks per link, ever. `flushed`: the link store has this number.
  *	shape       Dimension sets by id. Their number is bounded: see dimension_set.h.
  *	text        User agents, referrers, places and paths by id. Deleted when unused for as long as visits
@@ -169,6 +170,7 @@ static const char *const migrations[] = {
     "	retired_link_clicks = retired_clicks;"
     "UPDATE ad SET last_day = coalesce((SELECT max(at) - (3 << 56) FROM ad_cell WHERE at >= 3 << 56), 0)"
     "	/ 86400000;",
+    "ALTER TABLE day_link ADD COLUMN bots BLOB;",
 };
 
 /* Deletes at most ?3 rows, so that a step is short. */

@@ -194,10 +194,10 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	STORED(updated_ms, updated_ms, TIME, .name = "updated_at")                                                     \
 	STORED(not_before_ms, not_before_ms, TIME, .name = "not_before", .bit = LINK_NOT_BEFORE,                       \
 	       .flags = FIELD_OPTIONAL, .option = "--not-before TIME", .none = "none", .null = "at once",              \
-	       .help = "The start: RFC 3339, or a date")                                                               \
+	       .help = "The start: RFC 3339, a date, or seconds since 1970")                                           \
 	STORED(expires_ms, expires_ms, TIME, .name = "expires_at", .bit = LINK_EXPIRES, .flags = FIELD_OPTIONAL,       \
 	       .option = "--expires TIME", .none = "never", .null = "no end",                                          \
-	       .help = "The end: RFC 3339, or a date; two years after its start by default")                                  \
+	       .help = "The end: RFC 3339, a date, or seconds since 1970; two years after its start by default")       \
 	STORED(expired_url, expired_url, STRING, .name = "expired_url", .bit = LINK_EXPIRED_URL,                       \
 	       .max = URL_BYTES_MAX, .flags = FIELD_OPTIONAL, .option = "--expired-url URL", .none = "none",           \
 	       .null = "404", .help = "Where an expired link redirects (302); it is then kept for two years")          \
@@ -276,7 +276,7 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	FIXED(created_ms, created_ms, TIME, .name = "created_at")                                                      \
 	FIXED(expires_ms, expires_ms, TIME, .name = "expires_at", .flags = FIELD_CREATE | FIELD_NULL,                  \
 	      .option = "--expires TIME", .none = "never", .null = "no end (the default)",                             \
-	      .help = "The end, in the future: RFC 3339, or a date")                                                   \
+	      .help = "The end, in the future: RFC 3339, a date, or seconds since 1970")                               \
 	FIXED(revoked_ms, revoked_ms, TIME, .name = "revoked_at", .flags = FIELD_NULL)                                 \
 	FIXED(used_ms, used_ms, TIME, .name = "last_used_at", .flags = FIELD_NULL,                                     \
 	      .help = "Exact to about a second; stored once a minute")                                                 \

@@ -8,7 +8,7 @@ import pytest
 import prometheus
 import stores
 from reconciliation import link_stats, settled
-from harness import CURT, ROOT, clean_env, curt, run
+from harness import CURT, ROOT, assert_problem, clean_env, curt, run
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 OPENAPI = ROOT / "src" / "web" / "openapi.json"  # without the fields of links, users and keys
@@ -133,6 +133,8 @@ def test_the_blocks_of_the_quick_start_work_as_they_are_written(reader, tmp_path
 @pytest.mark.parametrize("page", ["docs/api.md", "docs/events.md", "docs/operations.md"])
 def test_the_blocks_of_a_page_work_as_they_are_written(reader, tmp_path, page):
     run_blocks(page, reader, tmp_path)
+    sends_events = "/event " in "".join(blocks((ROOT / page).read_text(), "sh"))
+    assert (settled(reader)["impressions_counted"] > 0) == sends_events, "an event that is shown is taken and counted"
 
 
 def test_no_page_has_blocks_that_no_test_runs():
@@ -229,6 +231,30 @@ def test_every_route_is_in_the_contract_and_the_other_way_round(contract):
     redirects = {("get", "/{key}"), ("get", "/{key}+"), ("post", "/{key}")}  # in no table: whatever is no route is a short link
     assert written - redirects == served
     assert {("get", "/{key}"), ("post", "/{key}")} <= written
+
+
+# Visitors and monitoring may add what they like: nothing of the answer depends on it.
+TAKE_ANY_QUERY = ("/", "/healthz", "/readyz", "/metrics", "/{key}", "/{key}+")
+
+
+def test_a_route_takes_the_query_parameters_of_the_contract_and_no_others(server, contract):
+    server.create(alias="known")
+    for method, path, operation in operations(contract):
+        given = [resolve(contract, p) for p in operation.get("parameters", []) + contract["paths"][path].get("parameters", [])]
+        names = [parameter["name"] for parameter in given if parameter["in"] == "query"]
+        target = re.sub(r"\{\w+\}", "known", path)
+        if path in TAKE_ANY_QUERY:
+            assert server.request(method.upper(), f"{target}?frobnicate=1&frobnicate=2", json={"password": "x"}).status_code != 400
+            continue
+        assert "400" in operation["responses"], (method, path)
+        detail = assert_problem(server.request(method.upper(), f"{target}?frobnicate=1"), 400, "'frobnicate' is unknown")
+        said = re.search(r"the parameters are: (.+)\.$", detail["detail"])
+        assert (said[1].split(", ") if said else []) == names, (method, path)
+        assert detail["type"] == "urn:curt:invalid-parameter"
+        for name in names:
+            answer = server.request(method.upper(), f"{target}?{name}=1&{name}=1")
+            assert_problem(answer, 400, f"'{name}' appears twice")
+    assert server.get("/known", key=None).status_code == 302, "nothing was changed"
 
 
 def test_the_contract_is_a_whole_openapi_document(contract):

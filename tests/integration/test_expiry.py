@@ -221,6 +221,14 @@ def test_a_time_or_a_place_that_cannot_be_is_refused_and_nothing_changes(shared,
         assert_problem(shared.patch(f"/api/v1/links/{kept}", json={"title": "changed", **fields}), 400, word)
 
 
+def test_a_link_takes_times_in_every_form(shared):
+    for form in (2000000000, 2000000000000, "2000000000", "2000000000000", "2033-05-18T03:33:20Z", "2033-05-18T05:33:20+02:00"):
+        made = shared.create(URL, not_before=form, expires_at="2099-01-01")
+        assert made["not_before"] == "2033-05-18T03:33:20Z", form
+        changed = shared.patch(f"/api/v1/links/{made['key']}", json={"expires_at": 4000000000}).json()
+        assert changed["expires_at"] == "2096-10-02T07:06:40Z"
+
+
 def test_the_place_for_the_late_is_not_this_server(shared, kept):
     with unchanged(shared):
         for url in (f"{shared.url}/kept", f"http://localhost:{shared.port}/x"):

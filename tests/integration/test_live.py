@@ -78,14 +78,21 @@ def test_clicks_orphans_and_impressions_are_reported_as_they_come(server):
     assert feed.wait_for("totals")["clicks"] == 1
     server.head("/here", key=None)
     assert feed.wait_for("head")["key"] == "here"
-    server.get("/nowhere", key=None)
-    assert feed.wait_for("orphan")["key"] == "nowhere"
+    none = {"clicks": 0, "heads": 0, "prefetches": 0, "orphans": 0, "impressions": 0, "duplicates": 0}
+    assert feed.wait_for("totals") == {**none, "heads": 1}
+    server.get("/here", key=None, headers={"Sec-Purpose": "prefetch"})
+    assert feed.wait_for("prefetch")["key"] == "here"
+    assert feed.wait_for("totals") == {**none, "prefetches": 1}
+    for path in ("nowhere", ""):
+        server.get(f"/{path}", key=None)
+        assert feed.wait_for("orphan")["key"] == path
+        assert feed.wait_for("totals") == {**none, "orphans": 1}
     server.post("/event", json=impression(1), key=None)
     told = feed.wait_for("impression")
     assert set(told) == {"t", "adId"} and told["adId"] == "an-ad"
-    assert feed.wait_for("totals") == {"clicks": 0, "orphans": 0, "impressions": 1, "duplicates": 0}
+    assert feed.wait_for("totals") == {**none, "impressions": 1}
     server.post("/event", json=impression(1), key=None)
-    assert feed.wait_for("totals") == {"clicks": 0, "orphans": 0, "impressions": 0, "duplicates": 1}
+    assert feed.wait_for("totals") == {**none, "duplicates": 1}
 
 
 def test_a_feed_of_one_link_tells_nothing_else(server):

@@ -79,9 +79,18 @@ def test_a_log_that_was_down_for_a_start_is_not_counted_again(server, tmp_path):
     assert (after["clicks_in_rollups"], after["visit_rows"]) == (before["clicks_in_rollups"], before["visit_rows"]) == (9, 9)
 
 
-@pytest.mark.parametrize("deep", ["", "?deep=false", "?deep=yes", "?shallow=true"])
+@pytest.mark.parametrize("deep", ["", "?", "?&", "?deep=false"])
 def test_rows_are_counted_on_request_only(server, deep):
-    assert "visit_rows" not in server.get(f"/api/v1/reconcile{deep}").json()
+    response = server.get(f"/api/v1/reconcile{deep}")
+    assert response.status_code == 200 and "visit_rows" not in response.json()
+
+
+@pytest.mark.parametrize("query, words", [
+    ("deep=maybe", ["'deep' is 'maybe'", "true or false"]), ("deep=", ["'deep' is ''", "true or false"]), ("deep", ["true or false"]),
+    ("dep=true", ["'dep' is unknown", "did you mean deep?"]), ("deep=true&deep=true", ["'deep' appears twice"]),
+    ("=true", ["'' is unknown"]), ("Deep=true", ["did you mean deep?"])])
+def test_a_wrong_parameter_is_not_ignored(server, query, words):
+    assert_problem(server.get(f"/api/v1/reconcile?{query}"), 400, *words)
 
 
 def test_the_reconciliation_is_for_admins(server):

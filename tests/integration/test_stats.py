@@ -72,7 +72,7 @@ def test_an_ad_without_impressions_in_the_window_is_not_told(counting):
 
 
 @pytest.mark.parametrize("query, word", [
-    ("", "missing"), ("?timewindowminutes=5", "missing"), ("?timeWindowMinutes=", "whole number"),
+    ("", "missing"), ("?timewindowminutes=5", "did you mean"), ("?timeWindowMinutes=", "whole number"),
     ("?timeWindowMinutes=abc", "whole number"), ("?timeWindowMinutes=0", "whole number"),
     ("?timeWindowMinutes=-1", "whole number"), ("?timeWindowMinutes=1.5", "whole number"),
     ("?timeWindowMinutes=1e3", "whole number"), ("?timeWindowMinutes=%35x", "whole number"),
@@ -158,6 +158,7 @@ def test_bots_may_be_left_out_or_looked_at_alone(counting, key):
     settled(counting, deep=False)
     counts = {which: link_stats(counting, key, f"?bots={which}") for which in ("include", "exclude", "only")}
     assert {which: stats["clicks"] for which, stats in counts.items()} == {"include": 5, "exclude": 3, "only": 2}
+    assert {which: stats["unique_visitors"] for which, stats in counts.items()} == {"include": 2, "exclude": 1, "only": 1}
     assert {which: stats["bots"] for which, stats in counts.items()} == {"include": 2, "exclude": 0, "only": 2}
     for which, stats in counts.items():
         assert sum(point["clicks"] for point in stats["series"]) == stats["clicks"], which
@@ -213,10 +214,12 @@ def test_limit_bounds_each_table(counting, key):
 BAD = {
     "by=color": ("'by'", "unknown value 'color'"), "by=": ("'by'",), "by=day,,os": ("'by'",), "bots=some": ("'bots'",),
     "bots=": ("'bots'",), "limit=0": ("'limit'",), "limit=x": ("'limit'",), "limit=100000": ("'limit'",),
-    "from=yesterday": ("'from'", "2026-01-02"), "to=32.13.2026": ("'to'",),
+    "from=yesterday": ("'from' is not a time", "2027-01-31"), "to=32.13.2026": ("'to'",),
     "from=2026-02-01&to=2026-01-01": ("'from'", "earlier"),
     "from=2026-01-01&to=2026-01-01": ("'from'", "earlier"), "from=": ("'from'",),
-    "by=minute&from=2020-01-01": ("steps", "larger"),
+    "by=minute&from=2020-01-01": ("steps", "larger"), "by=day,os,hour": ("'by'", "day and hour"),
+    "brwser=Firefox": ("'brwser' is unknown", "did you mean browser?"), "colour=red": ("'colour' is unknown", "from, to, by,"),
+    "browser=Firefox&browser=Chrome": ("'browser' appears twice",), "from=2026-01-01&from=": ("'from' appears twice",),
 }
 
 
@@ -336,6 +339,19 @@ def test_the_overview_adds_everything_up_and_tells_the_top(server):
     assert [(row["ad"], row["impressions"]) for row in everything["top_ads"]] == [
         (f"ad{n:02}", n + 1) for n in range(11, 1, -1)]
     assert all(row["clicks"] is None and row["click_through"] is None for row in everything["top_ads"])
+
+
+def test_no_number_of_the_overview_ignores_a_filter(server):
+    server.create(alias="seen")
+    follow(server, "seen", 3, FIREFOX)
+    follow(server, "seen", 2, GOOGLEBOT)
+    post_events(server, [{"id": f"f{n}", "ts": now_ms(), "userId": "u", "adId": "seen"} for n in range(10)])
+    settled(server)
+    for query, clicks in {"": 5, "?bots=exclude": 3, "?bots=only": 2, "?browser=Firefox": 3}.items():
+        everything = overview(server, query)
+        assert everything["clicks"] == everything["top_ads"][0]["clicks"] == clicks, query
+        assert everything["top_links"] == (None if query else [{"key": "seen", "short_url": f"{server.url}/seen",
+                                                                "clicks": 5}])
 
 
 def test_click_through_is_told_for_ads_that_are_keys_or_tags(server):
@@ -511,7 +527,25 @@ def test_the_reconciliation_of_a_quiet_server_is_complete(server):
     assert all(value == 0 for value in reconcile(server, deep=True).values())
 
 
-@pytest.mark.parametrize("query", ["?to=0", "?from=0", "?to=99999999999999999", "?to=4611686018427387903"])
-def test_times_beyond_the_calendar_are_refused(server, query):
+@pytest.mark.parametrize("query", ["from=5", "from=20260101", "to=3600", "from=-1", "to=99999999999999999",
+                                   "to=4611686018427387903"])
+def test_numbers_that_are_rather_something_else_than_a_time_are_refused(server, query):
     server.create(alias="here")
-    assert_problem(server.get(f"/api/v1/links/here/stats{query}"), 400, "must be a time")
+    assert_problem(server.get(f"/api/v1/links/here/stats?{query}"), 400, "is not a time", "seconds or milliseconds since 1970")
+
+
+def test_a_range_may_begin_with_1970(server):
+    server.create(alias="here")
+    follow(server, "here", 1)
+    settled(server)
+    for start in ("0", "1970-01-01"):
+        stats = link_stats(server, "here", f"?from={start}&by=month")
+        assert stats["from"] == stats["series"][0]["t"] == "1970-01-01T00:00:00Z" and stats["clicks"] == 1
+    assert_problem(server.get("/api/v1/links/here/stats?to=0"), 400, "'from' must be earlier")
+
+
+def test_seconds_and_milliseconds_are_the_same_time(server):
+    server.create(alias="here")
+    now = int(time.time())
+    ranges = {link_stats(server, "here", f"?from={form}&by=day")["from"] for form in (now, now * 1000, f"{now}000")}
+    assert len(ranges) == 1 and abs(datetime.datetime.fromisoformat(ranges.pop().replace("Z", "+00:00")).timestamp() - now) < 1

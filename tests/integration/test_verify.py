@@ -262,6 +262,13 @@ def test_stats_of_a_link_are_a_table_and_bars(told):
                      re.MULTILINE), done.stdout
 
 
+def test_stats_with_a_filter_say_what_they_do_not_know(told):
+    for args, visitors in {("--bots", "exclude"): "about 0", ("--bots", "only"): "about 1",
+                           ("--where", "browser=curl"): "not known with this filter"}.items():
+        done = told("here", *args)
+        assert re.search(rf"^visitors +{visitors}$", done.stdout, re.MULTILINE), (args, done.stdout)
+
+
 def test_stats_of_everything_tell_links_and_ads(told):
     done = told()
     assert (done.returncode, done.stderr) == (0, "")

@@ -411,7 +411,9 @@ static uint64_t count_visitors(const struct model *m, const struct stats_query *
 		for (size_t k = 0; k < m->visit_count; k++) {
 			const struct model_visit *v = &m->visits[k];
 			if ((q->link && v->v.link != q->link) || v->v.time_ms / day_ms != day ||
-			    v->v.visitor == 0 || m->sets[v->set].kind != VISIT_CLICK || seen[v->v.visitor])
+			    v->v.visitor == 0 || m->sets[v->set].kind != VISIT_CLICK || seen[v->v.visitor] ||
+			    (q->bots != BOTS_INCLUDED &&
+			     (q->bots == BOTS_ONLY) != (m->sets[v->set].dims[DIM_BOT].ptr != NULL)))
 				continue;
 			seen[v->v.visitor] = true;
 			sum++;

@@ -714,7 +714,11 @@ static void made_up_referrers_and_languages_are_bounded(void **state)
 static void many_visitors_are_estimated(void **state)
 {
 	enum { VISITS = 30000 };
-	struct dimension_set set = {.kind = VISIT_CLICK};
+	/* A fifth of the visitors are bots; some visitors are both, as after an update of the rules. */
+	const struct dimension_set sets[] = {{.kind = VISIT_CLICK},
+	                                     {.kind = VISIT_CLICK, .dims[DIM_BOT] = STR("crawler")}};
+	static const uint64_t expected[] = {
+	    [BOTS_INCLUDED] = 10000, [BOTS_EXCLUDED] = 9000, [BOTS_ONLY] = 2000};
 	struct sink_visit *visits = calloc(VISITS, sizeof(*visits));
 	uint64_t duplicates;
 	for (unsigned i = 0; i < VISITS; i++)
@@ -722,6 +726,7 @@ static void many_visitors_are_estimated(void **state)
 		                                .time_ms = start_ms + i,
 		                                .link = 9,
 		                                .visitor = (i / 3 + 1) * 0x9e3779b97f4a7c15ULL,
+		                                .set = i / 3 % 5 == 0 && (i / 3 % 2 == 0 || i % 3 == 0),
 		                                .agent = SINK_NO_TEXT,
 		                                .referrer = SINK_NO_TEXT,
 		                                .place = SINK_NO_TEXT,
@@ -729,17 +734,24 @@ static void many_visitors_are_estimated(void **state)
 	for (int half = 0; half < 2; half++) {
 		struct sink_batch batch = {.visits = visits + half * (VISITS / 2),
 		                           .visit_count = VISITS / 2,
-		                           .sets = &set,
-		                           .set_count = 1,
+		                           .sets = sets,
+		                           .set_count = ARRAY_LEN(sets),
 		                           .now_ms = start_ms};
 		assert_int_equal(sink->ops->commit(sink, &batch, &duplicates), 0);
 		if (half == 0)
-			tidy_up(start_ms + hour_ms); /* one half in the file's sketch, one still fresh */
+			tidy_up(start_ms + hour_ms); /* one half in the file's sketches, one still fresh */
 	}
-	struct stats_query q = {.link = 9, .from_ms = start_ms, .to_ms = start_ms + 1, .arena = &arena};
-	assert_int_equal(sink->ops->stats(sink, &q), 0);
-	assert_true(q.has_visitors);
-	assert_in_range(q.visitors, 10000 * 94 / 100, 10000 * 106 / 100);
+	for (uint64_t link = 0; link <= 9; link += 9)
+		for (enum stats_bots bots = BOTS_INCLUDED; bots <= BOTS_ONLY; bots++) {
+			struct stats_query q = {.link = link,
+			                        .from_ms = start_ms,
+			                        .to_ms = start_ms + 1,
+			                        .bots = bots,
+			                        .arena = &arena};
+			assert_int_equal(sink->ops->stats(sink, &q), 0);
+			assert_true(q.has_visitors);
+			assert_in_range(q.visitors, expected[bots] * 94 / 100, expected[bots] * 106 / 100);
+		}
 	free(visits);
 }
 

@@ -189,6 +189,47 @@ TEST(everything_else_is_refused_and_leaves_the_output)
 	assert_int_equal(ms, 7);
 }
 
+TEST(numbers_are_seconds_or_milliseconds_since_1970)
+{
+	static const struct {
+		const char *text;
+		int64_t ms; /* -1: not a time */
+	} cases[] = {
+	    {"0", 0},
+	    {"1", -1},
+	    {"3600", -1},
+	    {"20261231", -1},
+	    {"99999999", -1},
+	    {"100000000", 100000000000},
+	    {"1794718800", 1794718800000},
+	    {"99999999999", 99999999999000},
+	    {"100000000000", 100000000000},
+	    {"1794718800123", 1794718800123},
+	    {"253402300799999", 253402300799999},
+	    {"253402300800000", -1},
+	    {"1794718800123456", -1}, /* microseconds */
+	    {"9223372036854775807", -1},
+	    {"18446744073709551615", -1},
+	    {"99999999999999999999", -1},
+	    {"-1", -1},
+	    {"+1794718800", -1},
+	    {" 1794718800", -1},
+	    {"1794718800.5", -1},
+	    {"1e9", -1},
+	    {"", -1},
+	    {"2026-11-15T05:00:00.123Z", 1794718800123},
+	    {"1970-01-02", DAY},
+	};
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		int64_t ms = -1;
+		assert_int_equal(time_parse(str_of(cases[i].text), &ms), cases[i].ms >= 0);
+		assert_int_equal(ms, cases[i].ms);
+	}
+	int64_t ms = -1;
+	assert_false(time_from_number(-1, &ms) || time_from_number(INT64_MIN, &ms));
+	assert_int_equal(ms, -1);
+}
+
 TEST(no_prefix_of_a_time_is_read_beyond_its_end)
 {
 	const char whole[] = "2026-11-15T05:00:00.123+02:00";

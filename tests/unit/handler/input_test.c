@@ -104,7 +104,7 @@ TEST(what_is_wrong_is_named)
 	     "'number' is 99999999999999999999;"},
 	    {"{\"text\":\"a\",\"number\":1e400}", "number", "'number' is 1e400; it must be a whole number"},
 	    {"{\"text\":\"a\",\"number\":\"1\"}", "number", "'number' must be a whole number, not a string"},
-	    {"{\"text\":\"a\",\"when\":5}", "when", "'when' must be a time"},
+	    {"{\"text\":\"a\",\"when\":5}", "when", "'when' is not a time"},
 	    {"{\"text\":\"a\",\"when\":\"tomorrow\"}", "when", "'when' is not a time"},
 	    {"{\"text\":\"a\",\"when\":\"2026-02-30\"}", "when", "'when' is not a time"},
 	    {"{\"text\":\"a\",\"list\":\"a\"}", "list", "'list' must be an array"},

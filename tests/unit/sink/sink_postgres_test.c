@@ -384,7 +384,7 @@ TEST(several_processes_may_make_the_tables_at_once)
 			sinks[i]->ops->free(sinks[i]);
 	}
 	assert_true(opened);
-	assert_int_equal(postgres_kit_ask(url, "SELECT version FROM stats_layout"), 1);
+	assert_int_equal(postgres_kit_ask(url, "SELECT version FROM stats_layout"), 2);
 }
 
 TEST(while_one_worker_applies_retention_the_others_have_nothing_to_do)
@@ -504,6 +504,43 @@ TEST(the_link_store_may_live_in_the_same_database)
 	struct sink *again = open_at(url);
 	again->ops->free(again);
 	assert_int_equal(clicks_of(3), 50);
+}
+
+/* Visitors of link 3 on the day as the query sees them; -1: it does not say. */
+static int64_t visitors_of(struct sink *s, int64_t day_start_ms, enum stats_bots bots)
+{
+	struct stats_query q = {.link = 3,
+	                        .from_ms = day_start_ms,
+	                        .to_ms = day_start_ms + day_ms,
+	                        .bots = bots,
+	                        .arena = &arena};
+	assert_int_equal(s->ops->stats(s, &q), 0);
+	return q.has_visitors ? (int64_t)q.visitors : -1;
+}
+
+TEST(days_from_before_bots_had_a_sketch_of_their_own_keep_one_for_all_visitors)
+{
+	database_kit_need();
+	struct events ev;
+	int64_t today_ms = start_ms / day_ms * day_ms;
+	events_fill(&ev, 1, 5, 0, today_ms);
+	give_well(sink, &ev);
+	sink->ops->free(steal(sink));
+	postgres_kit_run(url, "ALTER TABLE stats_day DROP COLUMN bots; UPDATE stats_layout SET version = 1");
+	sink = open_at(url);
+	for (int day = 0; day < 2; day++) {
+		events_fill(&ev, 1, 5, 100 + 100 * (uint64_t)day, today_ms + day * day_ms);
+		ev.set.dims[DIM_BOT] = STR("crawler");
+		for (size_t i = 0; i < ARRAY_LEN(ev.visits); i++)
+			ev.visits[i].visitor += 10;
+		give_well(sink, &ev);
+	}
+	assert_int_equal(visitors_of(sink, today_ms, BOTS_INCLUDED), 60);
+	assert_int_equal(visitors_of(sink, today_ms, BOTS_EXCLUDED), -1);
+	assert_int_equal(visitors_of(sink, today_ms, BOTS_ONLY), -1);
+	assert_int_equal(visitors_of(sink, today_ms + day_ms, BOTS_INCLUDED), 50);
+	assert_int_equal(visitors_of(sink, today_ms + day_ms, BOTS_EXCLUDED), 0);
+	assert_int_equal(visitors_of(sink, today_ms + day_ms, BOTS_ONLY), 50);
 }
 
 TEST(tables_of_a_newer_version_are_left_alone)

@@ -512,10 +512,49 @@ TEST(rows_are_dropped_while_there_is_much_to_fold)
 	model_release(&m);
 }
 
+/* Visitors of link 5 as the query sees them; -1: it does not say. */
+static int64_t visitors_of(struct sink *s, enum stats_bots bots)
+{
+	struct arena arena = {0};
+	struct stats_query q = {
+	    .link = 5, .from_ms = start_ms, .to_ms = start_ms + day_ms, .bots = bots, .arena = &arena};
+	assert_int_equal(s->ops->stats(s, &q), 0);
+	arena_release(&arena);
+	return q.has_visitors ? (int64_t)q.visitors : -1;
+}
+
+/* Two visits of link 5 on that day: by a person, and by the bot `bot`. */
+static void visit(struct sink *s, int64_t time_ms, uint64_t bot)
+{
+	const struct dimension_set sets[] = {{.kind = VISIT_CLICK},
+	                                     {.kind = VISIT_CLICK, .dims[DIM_BOT] = STR("crawler")}};
+	struct sink_visit visits[2];
+	uint64_t duplicates;
+	for (unsigned i = 0; i < 2; i++)
+		visits[i] = (struct sink_visit){.time_ms = time_ms,
+		                                .link = 5,
+		                                .visitor = i == 0 ? 1 : bot,
+		                                .set = i,
+		                                .agent = SINK_NO_TEXT,
+		                                .referrer = SINK_NO_TEXT,
+		                                .place = SINK_NO_TEXT,
+		                                .path = SINK_NO_TEXT};
+	const struct sink_batch batch = {.visits = visits,
+	                                 .visit_count = 2,
+	                                 .sets = sets,
+	                                 .set_count = 2,
+	                                 .now_ms = time_ms,
+	                                 .tally = {.clicks = 2}};
+	assert_int_equal(s->ops->commit(s, &batch, &duplicates), 0);
+	while (s->ops->retention(s, time_ms + 120000) > 0)
+		;
+}
+
 TEST(a_file_of_the_first_version_is_brought_up_to_date)
 {
 	struct sink *s = open_sink();
 	impress(s, 0, 5, start_ms, start_ms);
+	visit(s, start_ms, 2);
 	s->ops->free(s);
 	static const char *const columns[] = {"book DROP COLUMN now_ms",
 	                                      "book DROP COLUMN new_texts",
@@ -526,7 +565,8 @@ TEST(a_file_of_the_first_version_is_brought_up_to_date)
 	                                      "book DROP COLUMN digest_link",
 	                                      "book DROP COLUMN digest_visits",
 	                                      "book DROP COLUMN digest_orphans",
-	                                      "ad DROP COLUMN last_day"};
+	                                      "ad DROP COLUMN last_day",
+	                                      "day_link DROP COLUMN bots"};
 	for (size_t i = 0; i < ARRAY_LEN(columns); i++) {
 		char text[100];
 		snprintf(text, sizeof(text), "ALTER TABLE %s", columns[i]);
@@ -538,6 +578,19 @@ TEST(a_file_of_the_first_version_is_brought_up_to_date)
 	uint64_t sum, of;
 	assert_int_equal(window_ads(s, start_ms - 1, start_ms, STR("ad 4"), &sum, &of), 9);
 	assert_int_equal(of, 2);
+	/* The day from before has one sketch for people and bots, and keeps it. The next one has two. */
+	visit(s, start_ms, 3);
+	assert_int_equal(visitors_of(s, BOTS_INCLUDED), 2); /* the first bot went with the column */
+	assert_int_equal(visitors_of(s, BOTS_EXCLUDED), -1);
+	assert_int_equal(visitors_of(s, BOTS_ONLY), -1);
+	s->ops->free(s);
+	assert_int_equal(sql("SELECT count(*) FROM day_link WHERE link = 5 AND bots IS NULL"), 1);
+	sql("DELETE FROM day_link WHERE link = 5");
+	s = open_sink();
+	visit(s, start_ms, 4);
+	assert_int_equal(visitors_of(s, BOTS_INCLUDED), 2);
+	assert_int_equal(visitors_of(s, BOTS_EXCLUDED), 1);
+	assert_int_equal(visitors_of(s, BOTS_ONLY), 1);
 	s->ops->free(s);
 	assert_int_equal(sql("SELECT ads FROM book"), 9);
 	assert_int_equal(sql("SELECT min(last_day) FROM ad"), start_ms / day_ms);

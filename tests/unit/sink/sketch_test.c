@@ -62,6 +62,26 @@ TEST(adding_again_changes_nothing)
 		assert_false(sketch_add(&s, random_hash()));
 }
 
+TEST(merging_is_the_same_as_adding_to_one_sketch)
+{
+	static const unsigned counts[] = {0, 1, 40, SKETCH_LIST_MAX, SKETCH_LIST_MAX + 1, 30000};
+	for (size_t i = 0; i < ARRAY_LEN(counts); i++)
+		for (size_t k = 0; k < ARRAY_LEN(counts); k++) {
+			struct sketch one, other, both;
+			uint8_t bytes[SKETCH_BYTES_MAX], merged[SKETCH_BYTES_MAX];
+			fill(&one, 1, counts[i]);
+			fill(&other, 2, counts[k]);
+			fill(&both, 1, counts[i]);
+			random_state = 2;
+			for (unsigned n = 0; n < counts[k]; n++)
+				sketch_add(&both, random_hash());
+			sketch_merge(&one, &other);
+			size_t len = sketch_write(&both, bytes);
+			assert_int_equal(sketch_write(&one, merged), len);
+			assert_memory_equal(merged, bytes, len);
+		}
+}
+
 TEST(what_is_stored_comes_back)
 {
 	static const unsigned counts[] = {0, 1, SKETCH_LIST_MAX, SKETCH_LIST_MAX + 1, 30000};
