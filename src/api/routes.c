@@ -14,6 +14,7 @@ struct endpoint {
 	unsigned rights;
 };
 #define PUBLIC(handler)        (&(const struct endpoint){handler, .is_public = true})
+#define EVERY_METHOD           ((1U << HTTP_METHOD_OTHER) - 1)
 #define AUTH(handler, rights_) (&(const struct endpoint){handler, .rights = rights_})
 
 static const struct route routes[] = {
@@ -105,13 +106,6 @@ static void reply_allowed(struct http_conn *c, enum http_method method, unsigned
 void api_dispatch(void *ctx, struct http_conn *c, const struct http_request *req)
 {
 	struct api_worker *w = ctx;
-	if (req->method == HTTP_METHOD_OTHER) {
-		http_conn_set_route(c, ROUTE_OTHER);
-		problem_reply(
-		    c, 501, "unknown-method",
-		    "The server does not support this method; use OPTIONS to list those of an address.");
-		return;
-	}
 	struct route_match match = route_find(routes, ARRAY_LEN(routes), req->method, req->path);
 	http_conn_set_route(c, route_number(&match, req->path));
 	if (match.route) {
@@ -120,7 +114,7 @@ void api_dispatch(void *ctx, struct http_conn *c, const struct http_request *req
 		if (to->is_public || caller_require(w, c, req, STR_NULL, to->rights, &call.caller))
 			to->fn(&call);
 	} else if (match.allowed != 0 || str_eq(req->path, STR("*"))) {
-		reply_allowed(c, req->method, match.allowed);
+		reply_allowed(c, req->method, match.allowed ? match.allowed : EVERY_METHOD);
 	} else if (req->path.len > 1 && !memchr(req->path.ptr + 1, '/', req->path.len - 1)) {
 		if (is_reading(req->method))
 			redirect_handle(w, c, req);
@@ -173,8 +167,12 @@ static void handle(void *ctx, struct http_conn *c, const struct http_request *re
 static void refuse(void *ctx, struct http_conn *c, int status, const char *reason)
 {
 	(void)ctx;
-	const struct problem p = {.status = status, .code = "bad-request"};
-	problem_reply_with(c, &p, "%s", reason);
+	char text[96];
+	const struct http_field allow = {STR("Allow"), str_n(text, route_allow(EVERY_METHOD, text))};
+	const struct problem refused = {.status = status, .code = "bad-request"};
+	const struct problem not_allowed = {
+	    .status = status, .code = "method-not-allowed", .fields = &allow, .field_count = 1};
+	problem_reply_with(c, status == 405 ? &not_allowed : &refused, "%s", reason);
 }
 
 struct http_handler api_handler(struct api_worker *w)
