@@ -51,7 +51,7 @@ static inline void count_reply(struct http_conn *c, int status)
 static bool reply_begin(struct http_conn *c)
 {
 	ASSERT(!c->replied);
-	c->replied = true;
+	c->replied = c->had_request = true;
 	if (c->gone) {
 		conn_free(c);
 		return false;
