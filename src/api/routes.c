@@ -87,6 +87,13 @@ static bool is_reading(enum http_method m)
 	return m == HTTP_GET || m == HTTP_HEAD;
 }
 
+/* "/{key}+", which has no POST. */
+static bool is_preview(struct str path)
+{
+	struct str end = str_n(path.ptr + path.len - MIN(path.len, (size_t)3), MIN(path.len, (size_t)3));
+	return path.ptr[path.len - 1] == '+' || str_eq_nocase(end, STR("%2b"));
+}
+
 /* For OPTIONS, and 405 for other methods. */
 static void reply_allowed(struct http_conn *c, enum http_method method, unsigned allowed)
 {
@@ -115,9 +122,11 @@ void api_dispatch(void *ctx, struct http_conn *c, const struct http_request *req
 			to->fn(&call);
 	} else if (match.allowed != 0 || str_eq(req->path, STR("*"))) {
 		reply_allowed(c, req->method, match.allowed ? match.allowed : EVERY_METHOD);
-	} else if (req->path.len > 1 && !memchr(req->path.ptr + 1, '/', req->path.len - 1)) {
+	} else if (is_one_segment(req->path)) {
 		if (is_reading(req->method))
 			redirect_handle(w, c, req);
+		else if (is_preview(req->path))
+			reply_allowed(c, req->method, 1U << HTTP_GET);
 		else if (req->method == HTTP_POST)
 			unlock_handle(w, c, req);
 		else

@@ -433,6 +433,7 @@ def test_the_preview_of_a_generated_key_works_and_of_nothing_is_not_found(server
 
 @pytest.mark.parametrize("path, allow", [
     ("/healthz", "GET, HEAD, OPTIONS"), ("/", "GET, HEAD, OPTIONS"), ("/somekey", "GET, HEAD, POST, OPTIONS"),
+    ("/somekey+", "GET, HEAD, OPTIONS"), ("/somekey%2B", "GET, HEAD, OPTIONS"),
     ("/api/v1/links", "GET, HEAD, POST, OPTIONS"), ("/api/v1/links/somekey", "GET, HEAD, PATCH, DELETE, OPTIONS"),
     ("/api/v1/keys", "GET, HEAD, POST, OPTIONS"), ("/api/v1/keys/1", "DELETE, OPTIONS"),
     ("/api/v1/createURL", "POST, OPTIONS"), ("/api/v1/deleteURL", "DELETE, OPTIONS"),
