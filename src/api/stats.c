@@ -3,6 +3,7 @@
 #include "api/link_json.h"
 #include "api/stats_params.h"
 #include "base/json_out.h"
+#include "base/rfc3339.h"
 #include "handler/caller.h"
 #include "handler/link_param.h"
 #include "handler/problem.h"
@@ -50,10 +51,17 @@ static void put_shares(struct buf *b, const struct stats_query *q)
 	buf_char(b, '}');
 }
 
+/* In a record a time of 0 is none; here it is 1970. */
+static void put_time(struct buf *b, const char *name, int64_t ms)
+{
+	char text[RFC3339_BYTES];
+	json_out_name_str(b, name, rfc3339_format(ms, text));
+}
+
 static void put_range(struct buf *b, int64_t from_ms, int64_t to_ms)
 {
-	json_out_name_time(b, "from", MAX(from_ms, 1)); /* 0 would be null */
-	json_out_name_time(b, "to", to_ms);
+	put_time(b, "from", from_ms);
+	put_time(b, "to", to_ms);
 }
 
 static void put_counts(struct buf *b, const struct stats_query *q)
@@ -76,7 +84,7 @@ static void put_breakdown(struct buf *b, const struct stats_query *q)
 		json_out_begin(b, "series", '[');
 		for (size_t i = 0; i < q->series_count; i++) {
 			json_out_begin(b, NULL, '{');
-			json_out_name_time(b, "t", q->series[i].time_ms);
+			put_time(b, "t", q->series[i].time_ms);
 			json_out_name_u64(b, "clicks", q->series[i].clicks);
 			buf_char(b, '}');
 		}

@@ -60,7 +60,7 @@ struct field {
 	const char *null;         /* what null means, for the help */
 	const char *help;         /* for --help and OpenAPI */
 	const char *schema;       /* OpenAPI schema of a virtual field */
-	const char *pattern;      /* of a text in requests, for OpenAPI; a FIELD_TEXT has no controls anyway */
+	const char *pattern; /* of a text in requests, for OpenAPI; a FIELD_TEXT has no controls anyway */
 };
 
 struct fields {

@@ -515,3 +515,8 @@ def test_the_reconciliation_of_a_quiet_server_is_complete(server):
 def test_times_beyond_the_calendar_are_refused(server, query):
     server.create(alias="here")
     assert_problem(server.get(f"/api/v1/links/here/stats{query}"), 400, "must be a time")
+
+
+def test_a_series_may_begin_in_1970(server):
+    answer = server.get("/api/v1/stats?from=1970-01-01T00:00:00.001Z&by=month").json()
+    assert (answer["from"], answer["series"][0]["t"]) == ("1970-01-01T00:00:00.001Z", "1970-01-01T00:00:00Z")
