@@ -11,6 +11,20 @@
 
 #include <pthread.h>
 
+/* Control characters but tab and line feed are refused in texts, and NUL everywhere. */
+static const char text_pattern[] = "^[^\\\\u0000-\\\\u0008\\\\u000b-\\\\u001f\\\\u007f-\\\\u009f]*$";
+static const char time_pattern[] = "^(19[7-9]|[2-9][0-9][0-9])[0-9]-|^[0-9]{9,15}$|^0$"; /* from 1970 on */
+static const char secret_pattern[] = "^[^\\\\u0000]*$";
+
+static const char *pattern_of(const struct field *f)
+{
+	return f->pattern                ? f->pattern
+	       : f->type == FIELD_TEXT   ? text_pattern
+	       : f->type == FIELD_TIME   ? time_pattern
+	       : f->type == FIELD_SECRET ? secret_pattern
+	                                 : NULL;
+}
+
 static void words_put(struct buf *b, const struct field *f, bool is_null)
 {
 	const char *quote = f->type == FIELD_NUMBER ? "" : "\"";
@@ -22,12 +36,14 @@ static void words_put(struct buf *b, const struct field *f, bool is_null)
 /* Arrays of strings. */
 static void array_put(struct buf *b, const struct field *f, unsigned when)
 {
-	buf_printf(b, "\"type\":[\"array\"%s],\"maxItems\":%d,\"items\":{\"type\":\"string\"",
-	           when && f->flags & FIELD_DEFAULT ? ",\"null\"" : "", INPUT_STRINGS_MAX);
+	buf_printf(b, "\"type\":[\"array\"%s],%s\"maxItems\":%d,\"items\":{\"type\":\"string\"",
+	           when && f->flags & FIELD_DEFAULT ? ",\"null\"" : "", f->words ? "\"minItems\":1," : "",
+	           INPUT_STRINGS_MAX);
 	if (f->words)
 		words_put(b, f, false);
 	else
-		buf_printf(b, ",\"minLength\":1,\"maxLength\":%d", INPUT_ITEM_BYTES_MAX);
+		buf_printf(b, ",\"minLength\":1,\"maxLength\":%d,\"pattern\":\"%s\"", INPUT_ITEM_BYTES_MAX,
+		           text_pattern);
 	buf_char(b, '}');
 }
 
@@ -58,6 +74,8 @@ static void schema_put(struct buf *b, const struct field *f, unsigned when)
 		buf_str(b, STR(",\"format\":\"date-time\""));
 	if (f->type == FIELD_SECRET && when)
 		buf_str(b, STR(",\"writeOnly\":true"));
+	if (when && pattern_of(f))
+		buf_printf(b, ",\"pattern\":\"%s\"", pattern_of(f));
 	if (f->max && !f->words && (f->type != FIELD_SECRET || when))
 		buf_printf(b, ",\"min%s\":%llu,\"max%s\":%llu", bound, (unsigned long long)f->min, bound,
 		           (unsigned long long)f->max);

@@ -26,6 +26,8 @@ struct endpoint {
 #define VISITS_QUERY "from, to, " PAGE_QUERY
 #define STATS_QUERY  "from, to, by, bots, limit, " DIMENSION_SET_DIMS
 
+#define EVERY_METHOD ((1U << HTTP_METHOD_OTHER) - 1)
+
 static const struct route routes[] = {
     {HTTP_GET, "/", PUBLIC(front_get, QUERY_ANY)},
     {HTTP_GET, "/healthz", PUBLIC(healthz_get, QUERY_ANY)},
@@ -96,6 +98,13 @@ static bool is_reading(enum http_method m)
 	return m == HTTP_GET || m == HTTP_HEAD;
 }
 
+/* "/{key}+", which has no POST. */
+static bool is_preview(struct str path)
+{
+	struct str end = str_n(path.ptr + path.len - MIN(path.len, (size_t)3), MIN(path.len, (size_t)3));
+	return path.ptr[path.len - 1] == '+' || str_eq_nocase(end, STR("%2b"));
+}
+
 /* For OPTIONS, and 405 for other methods. */
 static void reply_allowed(struct http_conn *c, enum http_method method, unsigned allowed)
 {
@@ -136,13 +145,6 @@ static bool decode_params(struct http_conn *c, struct str params[ROUTE_PARAMS_MA
 void api_dispatch(void *ctx, struct http_conn *c, const struct http_request *req)
 {
 	struct api_worker *w = ctx;
-	if (req->method == HTTP_METHOD_OTHER) {
-		http_conn_set_route(c, ROUTE_OTHER);
-		problem_reply(
-		    c, 501, "unknown-method",
-		    "The server does not support this method; use OPTIONS to list those of an address.");
-		return;
-	}
 	struct route_match match = route_find(routes, ARRAY_LEN(routes), req->method, req->path);
 	http_conn_set_route(c, route_number(&match, req->path));
 	if (match.route) {
@@ -152,10 +154,12 @@ void api_dispatch(void *ctx, struct http_conn *c, const struct http_request *req
 		    decode_params(c, match.params) && query_params_check(c, req->query, to->query))
 			to->fn(&call);
 	} else if (match.allowed != 0 || str_eq(req->path, STR("*"))) {
-		reply_allowed(c, req->method, match.allowed);
-	} else if (req->path.len > 1 && !memchr(req->path.ptr + 1, '/', req->path.len - 1)) {
+		reply_allowed(c, req->method, match.allowed ? match.allowed : EVERY_METHOD);
+	} else if (is_one_segment(req->path)) {
 		if (is_reading(req->method))
 			redirect_handle(w, c, req);
+		else if (is_preview(req->path))
+			reply_allowed(c, req->method, 1U << HTTP_GET);
 		else if (req->method == HTTP_POST)
 			unlock_handle(w, c, req);
 		else
@@ -205,8 +209,12 @@ static void handle(void *ctx, struct http_conn *c, const struct http_request *re
 static void refuse(void *ctx, struct http_conn *c, int status, const char *reason)
 {
 	(void)ctx;
-	const struct problem p = {.status = status, .code = "bad-request"};
-	problem_reply_with(c, &p, "%s", reason);
+	char text[96];
+	const struct http_field allow = {STR("Allow"), str_n(text, route_allow(EVERY_METHOD, text))};
+	const struct problem refused = {.status = status, .code = "bad-request"};
+	const struct problem not_allowed = {
+	    .status = status, .code = "method-not-allowed", .fields = &allow, .field_count = 1};
+	problem_reply_with(c, status == 405 ? &not_allowed : &refused, "%s", reason);
 }
 
 struct http_handler api_handler(struct api_worker *w)

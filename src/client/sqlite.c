@@ -120,8 +120,7 @@ static int exec_int(struct sqlite_conn *c, const char *sql, int64_t *ret)
 	return sqlite3_finalize(stmt);
 }
 
-/* Refuses what is not ours before a single byte of it is changed. */
-static int check_identity(struct sqlite_conn *c, const char *path, int64_t *ret_version, struct err *e)
+int sqlite_conn_identify(struct sqlite_conn *c, const char *path, int64_t *ret_version, struct err *e)
 {
 	int64_t application = 0, objects = 0;
 	int rc = exec_int(c, "PRAGMA application_id", &application)
@@ -205,7 +204,7 @@ static int open_writer(struct sqlite_conn *c, const struct sqlite_layout *layout
 	if (r == 0 && sqlite3_db_readonly(c->db, "main"))
 		r = err_set(e, ERR_UNAVAILABLE, "%s cannot be written: check its owner and mode", path);
 	if (r == 0)
-		r = check_identity(c, path, &version, e);
+		r = sqlite_conn_identify(c, path, &version, e);
 	if (r != 0)
 		return r;
 	/* The page size takes effect in a new file only. Checkpoints are ours to run: their errors count. */

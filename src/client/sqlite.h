@@ -40,6 +40,10 @@ int sqlite_conn_open_reader(struct sqlite_conn *c, const struct sqlite_layout *l
                             struct err *e);
 void sqlite_conn_close(struct sqlite_conn *c);
 
+/* The version of the file's layout; ERR_INVALID: it is not ours, or of a newer version. Opening a writer calls
+ * it before a single byte is changed. */
+int sqlite_conn_identify(struct sqlite_conn *c, const char *path, int64_t *ret_version, struct err *e);
+
 /* Our error for SQLite's code, and an error message for the last failure. */
 int sqlite_error(int rc);
 int sqlite_conn_fail(const struct sqlite_conn *c, int rc, const char *what, struct err *e);

@@ -389,38 +389,3 @@ void sqlite_file_free(struct sqlite_file *f)
 	free(f->path);
 	free(f);
 }
-
-static int check_run(sqlite3 *db, struct buf *report, int *ret_count)
-{
-	sqlite3_stmt *stmt;
-	int rc = sqlite3_prepare_v2(db, "PRAGMA quick_check(5)", -1, &stmt, NULL);
-	if (rc != SQLITE_OK)
-		return rc;
-	while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-		struct str line = str_of((const char *)sqlite3_column_text(stmt, 0));
-		if (str_eq(line, STR("ok")))
-			continue;
-		buf_printf(report, "%s%.*s", report->len > 0 ? "; " : "", STR_ARG(line));
-		++*ret_count;
-	}
-	sqlite3_finalize(stmt);
-	return rc == SQLITE_DONE ? SQLITE_OK : rc;
-}
-
-int sqlite_file_check(const char *path, struct buf *report, struct err *e)
-{
-	struct sqlite_conn c = {0};
-	int count = 0;
-	int rc = sqlite3_open_v2(path, &c.db, SQLITE_OPEN_READONLY | SQLITE_OPEN_EXRESCODE, NULL)
-	         ?: sqlite3_busy_timeout(c.db, SQLITE_BUSY_TIMEOUT_MS)
-	         ?: check_run(c.db, report, &count);
-	int primary = rc & 0xff;
-	if (primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB) {
-		buf_printf(report, "%s%s", report->len > 0 ? "; " : "", sqlite3_errstr(rc));
-		count = MAX(count, 1);
-		rc = SQLITE_OK;
-	}
-	int r = rc == SQLITE_OK ? count : sqlite_conn_fail(&c, rc, path, e);
-	sqlite3_close(c.db);
-	return r;
-}

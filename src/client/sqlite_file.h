@@ -95,7 +95,3 @@ int sqlite_file_settle(struct sqlite_file *f);
 /* 0 when the file can be read and the last write and checkpoint worked. A failed checkpoint is tried again, a
  * failed write when the config says so. */
 int sqlite_file_ping(struct sqlite_file *f, struct err *e);
-
-/* Looks for damage, through a connection of its own that changes nothing: 0, or how many places are damaged,
- * with a report of the first ones. */
-int sqlite_file_check(const char *path, struct buf *report, struct err *e);

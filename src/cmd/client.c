@@ -108,12 +108,23 @@ static int use_folder(struct client *c, struct server *own, struct err *e)
 	}
 }
 
+static const char *remote_url(const struct args *a)
+{
+	const char *url = args_value(a, "--server");
+	url = url ? url : getenv("CURT_URL");
+	return url && url[0] ? url : NULL;
+}
+
+bool client_is_remote(const struct args *a)
+{
+	return remote_url(a) != NULL;
+}
+
 int client_open(struct client *c, const struct args *a, struct err *e)
 {
 	*c = (struct client){.call_seconds = CALL_SECONDS};
 	curl_global_init(CURL_GLOBAL_DEFAULT);
-	const char *url = args_value(a, "--server"), *key = args_value(a, "--api-key");
-	url = url ? url : getenv("CURT_URL");
+	const char *url = remote_url(a), *key = args_value(a, "--api-key");
 	key = key ? key : getenv("CURT_API_KEY");
 	struct server *own = calloc(1, sizeof(*own));
 	if (!own)
@@ -125,7 +136,7 @@ int client_open(struct client *c, const struct args *a, struct err *e)
 		free(own);
 		return r;
 	}
-	if (url && url[0])
+	if (url)
 		use_remote(c, url, key);
 	else
 		r = use_folder(c, own, e);

@@ -21,6 +21,7 @@ struct client {
 
 int client_open(struct client *c, const struct args *a, struct err *e);
 void client_close(struct client *c);
+bool client_is_remote(const struct args *a); /* case 1 */
 
 /* `body` may be STR_NULL. 0 for every answer, of any status; ERR_UNAVAILABLE when there was none. */
 int client_call(struct client *c, const char *method, const char *path, struct str body, struct buf *response,

@@ -1,180 +1,206 @@
 /* Looks for problems that a server on this machine would have, and says what to do. */
 #include "client/redis_ring.h"
 #include "cmd/ask.h"
+#include "cmd/report.h"
 #include "os/clock.h"
 #include "queue/topics.h"
 #include "server/backends.h"
+#include "server/folder_verify.h"
 
-#include <stdarg.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 
 enum { FILES_WANTED = 4096, DISK_WANTED_MIB = 1024, QUEUE_MS = 5000 };
 static const int64_t year_2024_ms = 1704067200000;
 
-/* One line of the report. */
-static void report(bool fine, const char *what, const char *fmt, ...) PRINTF_LIKE(3, 4);
-static void report(bool fine, const char *what, const char *fmt, ...)
+static void report_answer(struct findings *f, const char *what, int r, const struct err *e)
 {
-	va_list ap;
-	va_start(ap, fmt);
-	printf("%-4s %-12s ", fine ? "ok" : "BAD", what);
-	vprintf(fmt, ap);
-	putchar('\n');
-	va_end(ap);
+	findings_add(f, r == 0 ? VERDICT_OK : VERDICT_BAD, what, "%s", r == 0 ? "answers" : e->text);
 }
 
-static bool report_answer(const char *what, int r, const struct err *e)
+static void check_clock(struct findings *f)
 {
-	report(r == 0, what, "%s", r == 0 ? "answers" : e->text);
-	return r == 0;
+	if (clock_real_ms() > year_2024_ms)
+		findings_add(f, VERDICT_OK, "clock", "is set");
+	else
+		findings_add(f, VERDICT_BAD, "clock",
+		             "is before 2024; set it, or links will expire at wrong times");
 }
 
-static bool check_clock(void)
-{
-	bool fine = clock_real_ms() > year_2024_ms;
-	report(fine, "clock", "%s",
-	       fine ? "is set" : "is before 2024; set it, or links will expire at wrong times");
-	return fine;
-}
-
-static bool check_files(void)
+static void check_files(struct findings *f)
 {
 	struct rlimit limit;
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-		return true;
+		return;
 	bool fine = limit.rlim_max >= FILES_WANTED;
-	report(fine, "files", "the limit of open files is %llu%s", (unsigned long long)limit.rlim_max,
-	       fine ? ""
-	            : "; each connection is one: raise the limit (ulimit -Hn, or LimitNOFILE in systemd)");
-	return fine;
+	findings_add(
+	    f, fine ? VERDICT_OK : VERDICT_BAD, "files", "the limit of open files is %llu%s",
+	    (unsigned long long)limit.rlim_max,
+	    fine ? "" : "; each connection is one: raise the limit (ulimit -Hn, or LimitNOFILE in systemd)");
 }
 
-static bool check_disk(const char *data)
+static void check_disk(struct findings *f, const char *data)
 {
 	struct statvfs disk;
 	if (statvfs(data, &disk) != 0)
-		return true;
+		return;
 	unsigned long long mib = (unsigned long long)disk.f_bavail * disk.f_frsize >> 20;
 	bool fine = mib >= DISK_WANTED_MIB;
-	report(fine, "disk", "%llu MiB are free%s", mib,
-	       fine ? "" : "; free some space, or writes will soon fail");
-	return fine;
+	findings_add(f, fine ? VERDICT_OK : VERDICT_BAD, "disk", "%llu MiB are free%s", mib,
+	             fine ? "" : "; free some space, or writes will soon fail");
 }
 
-/* Opens the folder as any command would, and asks the server whether it is ready. */
-static bool check_data(struct args *a, const char *data)
+/* Of the files of a folder, the doctor names those that are not OK. */
+struct data_findings {
+	struct findings base;
+	struct findings *to;
+};
+
+static void data_found(struct findings *base, enum verdict verdict, const char *name, const char *detail)
+{
+	struct data_findings *f = container_of(base, struct data_findings, base);
+	if (verdict != VERDICT_OK)
+		findings_add(f->to, verdict, "data", "%s: %s", name, detail);
+}
+
+static void data_busy(struct findings *base, const char *name)
+{
+	findings_busy(container_of(base, struct data_findings, base)->to, name);
+}
+
+/* True: a server may be started on it, or runs. */
+static bool check_folder(struct findings *f, const struct settings *settings)
+{
+	struct data_findings data = {.base = {.found = data_found, .busy = data_busy}, .to = f};
+	struct err e;
+	int r = folder_verify(settings, false, &data.base, &e);
+	if (r == ERR_NOT_FOUND)
+		findings_add(f, VERDICT_OK, "data", "there is no folder %s yet; the first start creates it",
+		             settings->data);
+	else if (r < 0)
+		findings_add(f, VERDICT_BAD, "data", "%s", e.text);
+	else if (data.base.bad_count == 0)
+		findings_add(f, VERDICT_OK, "data",
+		             "%s: a quick look found no damage; 'curt verify' reads every record",
+		             settings->data);
+	return r == 0 && data.base.bad_count == 0;
+}
+
+/* Asks the server whether it is ready: the given one, that of the folder, or one of our own. */
+static void check_server(struct findings *f, struct args *a)
 {
 	struct err e;
 	struct client c;
 	int r = client_open(&c, a, &e);
-	if (r == ERR_NOT_FOUND) {
-		report(true, "data", "there is no folder %s yet; the first start creates it", data);
-		return true;
-	}
 	if (r < 0) {
-		report(false, "data", "%s", e.text);
-		return false;
+		findings_add(f, VERDICT_BAD, client_is_remote(a) ? "server" : "data", "%s", e.text);
+		return;
 	}
 	if (c.own)
-		report(true, "data", "%s is sound, and no server uses it", data);
+		findings_add(f, VERDICT_OK, "server", "none uses the folder");
 	else
-		report(true, "server", "%s answers", c.url);
+		findings_add(f, VERDICT_OK, "server", "%s answers", c.url);
 	struct buf CLEANUP(buf_release) response = {0};
 	int status;
 	r = client_call(&c, "GET", "/readyz", STR_NULL, &response, &status, &e);
-	bool fine = r == 0 && status == 200;
 	json_t *answer = r == 0 ? json_loadb(response.data ? response.data : "", response.len, 0, NULL)
 	                        : NULL;
-	if (!answer)
-		report(false, "ready", "%s", r < 0 ? e.text : "the answer of the server is not JSON");
+	const json_t *checks = json_object_get(answer, "checks");
+	if (!checks)
+		findings_add(f, VERDICT_BAD, "ready", "%s",
+		             r < 0 ? e.text : "the answer of the server is not that of curt");
 	const char *name;
 	json_t *result;
-	json_object_foreach(json_object_get(answer, "checks"), name, result)
+	json_object_foreach((json_t *)checks, name, result)
 	{
-		bool well = strcmp(json_string_value(result) ? json_string_value(result) : "", "ok") == 0;
-		report(well, name, "%s", well ? "answers" : json_string_value(result));
-		fine &= well;
+		const char *text = json_string_value(result) ? json_string_value(result) : "";
+		bool well = strcmp(text, "ok") == 0;
+		findings_add(f, well ? VERDICT_OK : VERDICT_BAD, name, "%s", well ? "answers" : text);
 	}
 	json_decref(answer);
 	client_close(&c);
-	return fine;
 }
 
 /* A running server does not report this: it takes a lease only now and then. */
-static bool check_leases(const char *url)
+static void check_leases(struct findings *f, const char *url)
 {
 	struct err e = {""};
 	struct leases *leases = NULL;
 	if (!url[0])
-		return true;
+		return;
 	int r = backend_open_leases(url, &leases, &e);
 	if (r == 0)
 		r = leases->ops->ping(leases, &e);
 	leases_free(leases);
-	return report_answer("leases", r, &e);
+	report_answer(f, "leases", r, &e);
 }
 
 /* A running server only reports past trouble, and a command sends nothing: ask the queue itself. */
-static bool check_queue(const struct queue_settings *settings)
+static void check_queue(struct findings *f, const struct queue_settings *settings)
 {
 	struct err e = {""};
 	struct topics topics;
 	struct kafka_producer *producer = NULL;
 	if (!settings->url[0])
-		return true;
+		return;
 	int r = topics_init(&topics, settings, &e);
 	if (r == 0)
 		r = kafka_producer_new(&topics.kafka, &producer, &e);
 	if (r == 0)
 		r = kafka_producer_ping(producer, QUEUE_MS, &e);
 	kafka_producer_free(producer);
-	return report_answer("queue", r, &e);
+	report_answer(f, "queue", r, &e);
 }
 
-static bool check_seen(const char *urls)
+static void check_seen(struct findings *f, const char *urls)
 {
 	struct err e = {""};
 	struct redis_ring ring = {0};
 	if (!urls[0])
-		return true;
+		return;
 	int r = redis_ring_open(str_of(urls), &ring, &e);
 	if (r == 0)
 		r = redis_ring_ping(&ring, &e);
 	redis_ring_release(&ring);
-	return report_answer("seen", r, &e);
+	report_answer(f, "seen", r, &e);
 }
 
 static int examine(struct args *a)
 {
 	struct settings settings = {0};
+	struct report report;
+	struct findings *f = &report.base;
 	struct err e;
+	report_begin(&report, a, false);
 	if (settings_load(&settings, a->settings, a->setting_count, &e) < 0) {
-		report(false, "settings", "%s", e.text);
-		return 1;
+		findings_add(f, VERDICT_BAD, "settings", "%s", e.text);
+		return report_end(&report);
 	}
-	report(true, "settings", "are valid");
-	bool fine = check_clock();
-	fine &= check_files();
-	fine &= check_disk(settings.data);
-	fine &= check_data(a, settings.data);
-	fine &= check_leases(settings.serve.lease_url);
-	fine &= check_queue(&settings.queue);
-	fine &= check_seen(settings.serve.seen_url);
+	findings_add(f, VERDICT_OK, "settings", "are valid");
+	check_clock(f);
+	check_files(f);
+	check_disk(f, settings.data);
+	if (client_is_remote(a) || check_folder(f, &settings))
+		check_server(f, a);
+	check_leases(f, settings.serve.lease_url);
+	check_queue(f, &settings.queue);
+	check_seen(f, settings.serve.seen_url);
 	settings_release(&settings);
-	return fine ? 0 : 1;
+	return report_end(&report);
 }
 
 const struct command doctor_command = {
     .name = "doctor",
     .summary = "Look for problems with the settings, the backends and this machine",
     .details =
-        "Prints a line for each check: ok, or BAD and what to do. The exit status is 1 when one is BAD.",
+        "Prints a line for each check: ok, or BAD and what to do. The exit status is 1 when one is BAD.\n"
+        "Of the data folder it checks the formats and takes a quick look at the databases. 'curt verify' "
+        "reads everything.",
     .examples = "curt doctor --data /srv/curt",
     .options = (const struct command_option[]){{"--server URL", "Check this server; or set CURT_URL."},
                                                {"--api-key KEY",
                                                 "The API key for --server; or set CURT_API_KEY."},
+                                               REPORT_JSON_OPTION,
                                                {NULL, NULL}},
     .takes_settings = true,
     .run = examine,

@@ -51,7 +51,7 @@ void segment_path(const char *folder, uint64_t segment, char out[SEGMENT_PATH_BY
 	         (unsigned)(segment >> 24 & 0xff), (unsigned)(segment & 0xffffff));
 }
 
-static bool segment_parse(const char *name, uint64_t *ret)
+bool event_segment_parse(const char *name, uint64_t *ret)
 {
 	unsigned boot, writer, sequence;
 	int used = 0;
@@ -86,7 +86,7 @@ int event_folder_list(const char *folder, struct arena *arena, uint64_t **ret, s
 	errno = 0;
 	while ((entry = readdir(dir))) {
 		uint64_t segment;
-		if (segment_parse(entry->d_name, &segment))
+		if (event_segment_parse(entry->d_name, &segment))
 			buf_append(&found, &segment, sizeof(segment));
 	}
 	int failed = errno; /* an incomplete list is worse than none */

@@ -69,7 +69,7 @@ struct event_log {
 	struct event_writer writers[];
 };
 
-enum { SEGMENT_PATH_BYTES = 4096 };
+enum { SEGMENT_PATH_BYTES = 4096, EVENT_LINE_BYTES_MAX = 96 };
 void segment_path(const char *folder, uint64_t segment, char out[SEGMENT_PATH_BYTES]);
 
 /* Creates the file with its header, and adds it to the list. Worker threads. */
@@ -92,6 +92,9 @@ int log_boot_begin(struct event_log *log, const struct event_log_config *config,
                    struct log_inventory *inventory, struct err *e);
 int log_segment_recover(struct event_log *log, const struct log_inventory *inventory, size_t which,
                         struct err *e);
+
+/* The content of the file `boot`; false: it is damaged. */
+bool event_boot_parse(struct str text, uint64_t *ret_node, uint32_t *ret_boot);
 
 int writer_init(struct event_writer *w, struct event_log *log, unsigned number);
 void writer_end(struct event_writer *w, int64_t now_ms); /* flushes, and writes the end record */

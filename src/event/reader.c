@@ -184,10 +184,10 @@ bool event_scan_is_damage(const struct event_scan *s)
 	return s->valid_again_at != 0 || s->size - s->valid_end > EVENT_TURN_BYTES;
 }
 
-int event_scan(const char *folder, uint64_t segment, uint64_t from, struct event_scan *ret, struct err *e)
+/* Opens the segment for a scan. A bad header is not an error: the reader stays closed. */
+static int scan_open(const char *folder, uint64_t segment, uint64_t from, struct event_reader *r,
+                     struct event_scan *ret, struct err *e)
 {
-	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
-	struct event ev;
 	struct stat st;
 	char path[SEGMENT_PATH_BYTES];
 	*ret = (struct event_scan){.segment = segment};
@@ -196,12 +196,27 @@ int event_scan(const char *folder, uint64_t segment, uint64_t from, struct event
 		return err_set(e, errno == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE, "cannot look at %s: %s",
 		               path, strerror(errno));
 	ret->size = (uint64_t)st.st_size;
-	int got = event_reader_open(&r, folder, segment, from, e);
-	if (got == ERR_CORRUPT)
-		return 0;
-	if (got < 0)
+	int got = event_reader_open(r, folder, segment, from, e);
+	ret->header_valid = got == 0;
+	ret->node = r->node;
+	return got == ERR_CORRUPT ? 0 : got;
+}
+
+int event_scan_header(const char *folder, uint64_t segment, struct event_scan *ret, struct err *e)
+{
+	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
+	return scan_open(folder, segment, 0, &r, ret, e);
+}
+
+int event_scan(const char *folder, uint64_t segment, uint64_t from, struct event_scan *ret, struct err *e)
+{
+	struct event_reader CLEANUP(event_reader_close) r = {.fd = -1};
+	struct event ev;
+	char path[SEGMENT_PATH_BYTES];
+	segment_path(folder, segment, path);
+	int got = scan_open(folder, segment, from, &r, ret, e);
+	if (got < 0 || !ret->header_valid)
 		return got;
-	ret->header_valid = true;
 	ret->ended = ended_before(&r, ret->size, &ret->end_flags);
 	while (!ret->ended && (got = event_reader_next(&r, ret->size, &ev)) == 1) {
 		event_counts_count(&ret->counts, &ev, 1);

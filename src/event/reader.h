@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/buf.h"
+#include "base/findings.h"
 #include "event/log.h"
 
 struct event_reader {
@@ -41,6 +42,7 @@ struct event_scan {
 	uint64_t segment;
 	uint64_t size;
 	bool header_valid;
+	uint64_t node;      /* of the header */
 	uint64_t valid_end; /* records are valid up to here */
 	bool ended;         /* by an end record */
 	uint8_t end_flags;
@@ -57,15 +59,21 @@ bool event_scan_is_damage(const struct event_scan *s);
 /* Reads the segment from `from` (0: its first record). */
 int event_scan(const char *folder, uint64_t segment, uint64_t from, struct event_scan *ret, struct err *e);
 
+/* The same for its header alone: sets `size` and `header_valid`. */
+int event_scan_header(const char *folder, uint64_t segment, struct event_scan *ret, struct err *e);
+
 /* The segments in a folder, by number. ERR_NOT_FOUND: no such folder. */
 int event_folder_list(const char *folder, struct arena *arena, uint64_t **ret, size_t *ret_count,
                       struct err *e);
+
+bool event_segment_parse(const char *file_name, uint64_t *ret); /* false: not a segment's name */
 
 /* Has the writer of segments[i] begun another one in the same boot? */
 bool event_segment_has_next(const uint64_t *segments, size_t count, size_t i);
 
 /*
- * Checks every segment and appends a report. `growing`: a server is running, so segments of the highest boot
- * may end in the middle of a write. Returns the number of damaged segments, or an error.
+ * Checks every segment, and the small files beside them. `growing`: a server is running, so segments of the
+ * highest boot may end in the middle of a write. Without `is_deep`, only headers are read, and only bad ones are
+ * reported. ERR_NOT_FOUND: no such folder.
  */
-int event_verify(const char *folder, bool growing, struct buf *report, struct err *e);
+int event_verify(const char *folder, bool is_deep, bool growing, struct findings *f, struct err *e);

@@ -22,20 +22,37 @@ uint32_t event_log_boot(int64_t now_ms)
 	return (uint32_t)MIN(MAX(s, (int64_t)0), (int64_t)INT32_MAX);
 }
 
+/* Node and boot are one line of the file `boot`. */
+static struct str boot_line(uint64_t node, uint32_t boot, char out[EVENT_LINE_BYTES_MAX])
+{
+	int n = snprintf(out, EVENT_LINE_BYTES_MAX, "node %016llx boot %u\n", (unsigned long long)node, boot);
+	return str_n(out, (size_t)n);
+}
+
+bool event_boot_parse(struct str text, uint64_t *ret_node, uint32_t *ret_boot)
+{
+	char line[EVENT_LINE_BYTES_MAX + 1], again[EVENT_LINE_BYTES_MAX];
+	unsigned long long node;
+	snprintf(line, sizeof(line), "%.*s", STR_ARG(text));
+	if (sscanf(line, "node %16llx boot %u", &node, ret_boot) != 2)
+		return false;
+	*ret_node = node;
+	return node != 0 && str_eq(boot_line(node, *ret_boot, again), text);
+}
+
 /* Starts the next boot: its number is higher than any in the folder or known to the reader. */
 int log_boot_begin(struct event_log *log, const struct event_log_config *config, struct arena *arena,
                    struct log_inventory *inventory, struct err *e)
 {
-	char path[SEGMENT_PATH_BYTES], line[96];
+	char path[SEGMENT_PATH_BYTES], line[EVENT_LINE_BYTES_MAX];
 	struct buf CLEANUP(buf_release) text = {0};
-	unsigned long long node = 0;
-	unsigned boot = 0;
+	uint64_t node = 0;
+	uint32_t boot = 0;
 	snprintf(path, sizeof(path), "%s/boot", log->path);
-	int r = file_read(path, sizeof(line), &text, e);
+	int r = file_read(path, EVENT_LINE_BYTES_MAX, &text, e);
 	if (r < 0 && r != ERR_NOT_FOUND)
 		return r;
-	buf_char(&text, 0);
-	if (r == 0 && sscanf(text.data, "node %16llx boot %u", &node, &boot) != 2)
+	if (r == 0 && !event_boot_parse(buf_view(&text), &node, &boot))
 		return err_set(e, ERR_CORRUPT, "%s is damaged; remove it, and a new one is created", path);
 	while (node == 0)
 		randombytes_buf(&node, sizeof(node));
@@ -50,8 +67,7 @@ int log_boot_begin(struct event_log *log, const struct event_log_config *config,
 	for (size_t i = 0; i < inventory->read_count; i++)
 		boot = MAX(boot, event_segment_boot(inventory->read[i].stream));
 	log->boot = MAX(boot + 1, config->boot_min);
-	int n = snprintf(line, sizeof(line), "node %016llx boot %u\n", node, log->boot);
-	return file_write_atomic(path, str_n(line, (size_t)n), 0600, e);
+	return file_write_atomic(path, boot_line(node, log->boot, line), 0600, e);
 }
 
 /* Truncates a torn write and closes the segment. */

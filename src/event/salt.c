@@ -13,7 +13,8 @@
 
 enum {
 	DAY_MS = 24 * 3600 * 1000,
-	LINE_BYTES = 10 + 1 + 2 * SALT_BYTES + 1,
+	DAY_BYTES = 10,
+	LINE_BYTES = DAY_BYTES + 1 + 2 * SALT_BYTES + 1,
 	GIVEN_MAX = 2 /* today and tomorrow */
 };
 
@@ -57,21 +58,35 @@ void salts_free(struct salts *s)
 static struct str day_text(int64_t day, char out[RFC3339_BYTES])
 {
 	struct str text = rfc3339_format(day * DAY_MS, out);
-	text.len = 10;
+	text.len = DAY_BYTES;
 	return text;
+}
+
+/* "2026-01-31 ", the salt in hexadecimal, and a line feed. */
+static bool parse(struct str line, uint8_t ret[SALT_BYTES])
+{
+	size_t len;
+	return line.len == LINE_BYTES && line.ptr[DAY_BYTES] == ' ' && line.ptr[LINE_BYTES - 1] == '\n' &&
+	       sodium_hex2bin(ret, SALT_BYTES, line.ptr + DAY_BYTES + 1, (size_t)2 * SALT_BYTES, NULL, &len,
+	                      NULL) == 0 &&
+	       len == SALT_BYTES;
+}
+
+bool salt_is_valid(struct str text)
+{
+	uint8_t salt[SALT_BYTES];
+	int64_t ms;
+	bool valid = parse(text, salt);
+	sodium_memzero(salt, sizeof(salt));
+	return valid && rfc3339_parse(str_n(text.ptr, DAY_BYTES), &ms);
 }
 
 static bool load(struct salts *s, int64_t day)
 {
 	char text[RFC3339_BYTES];
 	struct buf CLEANUP(buf_release) line = {0};
-	if (!s->path || file_read(s->path, (size_t)2 * LINE_BYTES, &line, NULL) < 0 ||
-	    line.len != LINE_BYTES || !str_starts(buf_view(&line), day_text(day, text)))
-		return false;
-	size_t len;
-	return sodium_hex2bin(s->salt, SALT_BYTES, line.data + 11, (size_t)2 * SALT_BYTES, NULL, &len,
-	                      NULL) == 0 &&
-	       len == SALT_BYTES;
+	return s->path && file_read(s->path, (size_t)2 * LINE_BYTES, &line, NULL) == 0 &&
+	       str_starts(buf_view(&line), day_text(day, text)) && parse(buf_view(&line), s->salt);
 }
 
 static void make(struct salts *s, int64_t day)

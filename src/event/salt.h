@@ -10,6 +10,7 @@
 #pragma once
 
 #include "base/err.h"
+#include "base/str.h"
 
 enum { SALT_BYTES = 16 };
 
@@ -28,3 +29,6 @@ bool salts_is_known(struct salts *s, int64_t day);
 /* The salt of the day (days since 1970, UTC), created if needed; deletes older ones. Any thread. It takes a
  * lock and may write a file, so callers cache it for the day. */
 void salts_of_day(struct salts *s, int64_t day, uint8_t ret[SALT_BYTES]);
+
+/* Is this what the file may contain? */
+bool salt_is_valid(struct str text);

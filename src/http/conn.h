@@ -53,8 +53,14 @@ int http_server_new(struct loop *l, const struct http_settings *s, const struct 
 void http_server_free(struct http_server *srv); /* all connections must be gone */
 int http_server_listen(struct http_server *srv, int fd, struct err *e);
 
-/* No new connections. Idle ones and streaming responses end now, the others after their response. */
-void http_server_drain(struct http_server *srv);
+/*
+ * Begins to stop. No new connection begins. Those that the system has are accepted and answered; a new one has
+ * `new_ms` for the first byte of its request. Idle connections and streaming responses end, the others after
+ * their response. Call http_server_drained about every 20 ms until it is true: no connection, no deferred
+ * request, and no listener. `is_last`: the listener closes now.
+ */
+void http_server_drain(struct http_server *srv, uint64_t new_ms);
+bool http_server_drained(struct http_server *srv, bool is_last);
 bool http_server_is_idle(const struct http_server *srv); /* no connection, and no deferred request */
 
 /* Replies, exactly once a request: from the handler, or after http_conn_defer on the loop's thread. */

@@ -28,6 +28,7 @@ struct http_conn {
 	bool counted; /* by address */
 	bool gone;    /* the peer left while the request was deferred */
 	bool head_started;
+	bool had_request;         /* at least one */
 	bool parked;              /* paused because the peer does not read its responses */
 	size_t backlog_bytes_max; /* beyond this the connection parks; 0 while a large response waits */
 	size_t large_bytes;       /* of the server's budget, while a large response waits */
@@ -56,7 +57,8 @@ struct http_server {
 	struct object_pool conns;
 	struct peers *peers;
 	bool draining;
-	size_t large_bytes; /* of all connections */
+	int64_t drain_new_until_ms; /* connections without a request are kept until then */
+	size_t large_bytes;         /* of all connections */
 	struct http_bodies bodies;
 	struct http_request request; /* the one at hand: parsed in place, handled before the next */
 	/* Requests that this turn both received and answered. */

@@ -204,7 +204,7 @@ static int take_request_line(struct head *h)
 	req->target = str_n(target, (size_t)(target_end - target));
 	h->at = version + 10;
 	if (UNLIKELY(req->method == HTTP_METHOD_OTHER) && str_eq(method, STR("CONNECT")))
-		return refuse(h, 501, "CONNECT is not supported: this is no proxy");
+		return refuse(h, 405, "CONNECT is not supported: this is no proxy");
 	return take_target(h);
 }
 

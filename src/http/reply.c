@@ -41,7 +41,7 @@ static inline void count_reply(struct http_conn *c, int status)
 		metric_add(&m->http_2xx, 1);
 	else if (status < 400)
 		metric_add(&m->http_3xx, 1);
-	else if (status < 500)
+	else if (status < 500 || status == 501 || status == 505) /* the last two: what the client sent */
 		metric_add(&m->http_4xx, 1);
 	else
 		metric_add(&m->http_5xx, 1);
@@ -51,7 +51,7 @@ static inline void count_reply(struct http_conn *c, int status)
 static bool reply_begin(struct http_conn *c)
 {
 	ASSERT(!c->replied);
-	c->replied = true;
+	c->replied = c->had_request = true;
 	if (c->gone) {
 		conn_free(c);
 		return false;

@@ -19,7 +19,7 @@ enum http_method {
 	HTTP_PATCH,
 	HTTP_DELETE,
 	HTTP_OPTIONS,
-	HTTP_METHOD_OTHER, /* a well-formed token that we do not know; the handler says 501 */
+	HTTP_METHOD_OTHER, /* a well-formed token that we do not know; the handler says 405 */
 	HTTP_METHOD_COUNT,
 };
 
@@ -53,7 +53,7 @@ enum { HTTP_PARSE_MORE = 0 };
 /*
  * >0: the head is whole and this many bytes long; `req` is filled (all but `body`).
  *  0: HTTP_PARSE_MORE.
- * <0: the negated status to answer with before closing (-400, -414, -417, -431, -501, -505), and *ret_reason
+ * <0: the negated status to answer with before closing (-400, -405, -414, -417, -431, -501, -505), and *ret_reason
  * is a static sentence for the client. No later byte may change it.
  *
  * A few empty lines (CRLF) in front of the request line are skipped and counted in the length.

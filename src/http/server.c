@@ -110,19 +110,33 @@ int http_server_listen(struct http_server *srv, int fd, struct err *e)
 
 static void drain_one(struct stream *s, void *ctx)
 {
-	(void)ctx;
+	const struct http_server *srv = ctx;
 	struct http_conn *c = conn_of(s);
-	if (c->state == CONN_HEAD && !c->head_started && !c->parked)
-		stream_close(s);
-	else if (c->state == CONN_STREAMING && c->owner && stream_is_open(s))
+	bool may_begin = !c->had_request && loop_mono_ms(srv->loop) < srv->drain_new_until_ms;
+	if (c->state == CONN_HEAD && !c->head_started && !c->parked) {
+		/* A request that has arrived is answered: the next turn delivers it. */
+		if (!may_begin && stream_is_open(s) && !stream_has_input(s))
+			stream_close(s);
+	} else if (c->state == CONN_STREAMING && c->owner && stream_is_open(s)) {
 		streaming_end(c);
+	}
 }
 
-void http_server_drain(struct http_server *srv)
+void http_server_drain(struct http_server *srv, uint64_t new_ms)
 {
 	srv->draining = true;
-	loop_unlisten(srv->loop);
-	loop_each_stream(srv->loop, drain_one, NULL);
+	srv->drain_new_until_ms = loop_mono_ms(srv->loop) + (int64_t)new_ms;
+	loop_listen_end(srv->loop);
+	loop_listen_is_empty(srv->loop); /* accepts what waits */
+}
+
+bool http_server_drained(struct http_server *srv, bool is_last)
+{
+	bool is_empty = loop_listen_is_empty(srv->loop);
+	if (is_empty || is_last)
+		loop_unlisten(srv->loop);
+	loop_each_stream(srv->loop, drain_one, srv);
+	return (is_empty || is_last) && http_server_is_idle(srv);
 }
 
 bool http_server_is_idle(const struct http_server *srv)

@@ -107,6 +107,7 @@ void stream_set_deadline(struct stream *s, int64_t at_ms);
 void stream_close(struct stream *s);
 void stream_abort(struct stream *s); /* at once */
 bool stream_is_open(const struct stream *s);
+bool stream_has_input(const struct stream *s); /* that was not delivered yet */
 
 struct loop_config {
 	size_t streams_max;
@@ -123,6 +124,14 @@ void loop_free(struct loop *l); /* all streams must be gone */
 int loop_listen(struct loop *l, int fd, struct stream *(*open)(void *ctx, const struct net_addr *peer),
                 void *ctx, struct err *e);
 void loop_unlisten(struct loop *l);
+
+/*
+ * Before loop_unlisten: connections that the system has established are lost when their listener closes. After
+ * loop_listen_end no new one begins, and loop_listen_is_empty accepts those that wait. It is true when none has
+ * come since the last call; a handshake takes as long as a packet to the client and back.
+ */
+void loop_listen_end(struct loop *l);
+bool loop_listen_is_empty(struct loop *l);
 
 /* Called once every turn before output leaves, in the order of registration. At most LOOP_HOOKS_MAX. */
 enum { LOOP_HOOKS_MAX = 4 };

@@ -75,6 +75,7 @@ static void listen_ready(struct loop_source *source, unsigned events)
 				continue;
 			return;
 		}
+		l->listen_accepted = true;
 		int one = 1;
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 		struct stream *s = l->open(l->open_ctx, &peer);
@@ -109,6 +110,23 @@ void loop_unlisten(struct loop *l)
 	timer_cancel(&l->timers, &l->listen_timer);
 	os_sys.close(l->listen_fd); /* leaves epoll too */
 	l->listen_fd = -1;
+}
+
+void loop_listen_end(struct loop *l)
+{
+	if (l->listen_fd >= 0)
+		net_listen_end(l->listen_fd);
+}
+
+bool loop_listen_is_empty(struct loop *l)
+{
+	if (l->listen_fd < 0)
+		return true;
+	if (l->listen_armed)
+		listen_ready(&l->listen_source, EPOLLIN);
+	bool empty = !l->listen_accepted && l->listen_armed; /* not armed: some wait for a descriptor */
+	l->listen_accepted = false;
+	return empty;
 }
 
 /* The loop itself */

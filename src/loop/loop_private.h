@@ -28,6 +28,7 @@ struct loop {
 	int listen_fd;
 	struct loop_source listen_source;
 	bool listen_armed;
+	bool listen_accepted; /* since the last loop_listen_is_empty */
 	struct timer listen_timer;
 	struct stream *(*open)(void *ctx, const struct net_addr *peer);
 	void *open_ctx;

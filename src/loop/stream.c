@@ -58,6 +58,12 @@ static void stream_interest(struct stream *s, unsigned events)
 	s->interest = events;
 }
 
+bool stream_has_input(const struct stream *s)
+{
+	char byte;
+	return s->resumed || os_sys.recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
 bool stream_is_open(const struct stream *s)
 {
 	return s->state == STREAM_OPEN;

@@ -76,7 +76,9 @@
 	X(counters_updates, "curt_counters_updates_total", "",                                               \
 	  "Click totals of links written to the link store", "")                                             \
 	X(http_requests, "curt_http_requests_total", "", "HTTP requests answered", "")                       \
-	X(http_2xx, "curt_http_responses_total", "class=\"2xx\"", "HTTP responses by class",                 \
+	X(http_2xx, "curt_http_responses_total", "class=\"2xx\"",                                            \
+	  "HTTP responses by class; 501 and 505, which "                                                     \
+	  "refuse what the client sent, are in `4xx`",                                                       \
 	  "The share of `5xx` grows")                                                                        \
 	X(http_3xx, "curt_http_responses_total", "class=\"3xx\"", "", "")                                    \
 	X(http_4xx, "curt_http_responses_total", "class=\"4xx\"", "", "")                                    \

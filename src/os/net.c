@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/filter.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -178,4 +179,18 @@ int net_listen(struct net_addr *addr, int backlog, int *ret_fd, struct err *e)
 	*addr = bound;
 	*ret_fd = fd;
 	return 0;
+}
+
+void net_listen_end(int fd)
+{
+	enum { TCP_FLAGS_AT = 13, TCP_SYN = 2 };
+	struct sock_filter drop_syn[] = {
+	    BPF_STMT(BPF_LD | BPF_B | BPF_ABS, TCP_FLAGS_AT), /* from the TCP header on */
+	    BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, TCP_SYN, 0, 1),
+	    BPF_STMT(BPF_RET | BPF_K, 0),
+	    BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+	};
+	const struct sock_fprog program = {ARRAY_LEN(drop_syn), drop_syn};
+	/* If the system has no filters, a connection that begins now may be reset when the listener closes. */
+	setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
 }

@@ -38,3 +38,7 @@ int net_port_is_free(const struct net_addr *addr, struct err *e);
 /* A non-blocking, close-on-exec listener with SO_REUSEADDR and SO_REUSEPORT. `*addr` comes back with the
  * port that was bound, so that further workers can share a port chosen by the system (":0"). */
 int net_listen(struct net_addr *addr, int backlog, int *ret_fd, struct err *e);
+
+/* Lets no new connection begin on a listener: the system drops their first packet, and clients try again.
+ * Handshakes that are under way end, and what waits in the queue can be accepted. */
+void net_listen_end(int fd);

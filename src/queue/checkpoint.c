@@ -55,6 +55,15 @@ static int text_read(struct buf *text, struct arena *arena, struct checkpoint *r
 	return 0;
 }
 
+bool checkpoint_is_valid(struct str text)
+{
+	struct arena CLEANUP(arena_release) arena = {0};
+	struct buf CLEANUP(buf_release) copy = {0};
+	struct checkpoint c;
+	buf_str(&copy, text);
+	return text_read(&copy, &arena, &c) == 0;
+}
+
 int checkpoint_read(const char *path, struct arena *arena, struct checkpoint *ret, struct err *e)
 {
 	struct buf CLEANUP(buf_release) text = {0};

@@ -18,3 +18,5 @@ int checkpoint_read(const char *path, struct arena *arena, struct checkpoint *re
 
 /* Replaces the file atomically and durably. */
 int checkpoint_write(const char *path, const struct checkpoint *c, struct err *e);
+
+bool checkpoint_is_valid(struct str text); /* of the file */

@@ -64,7 +64,7 @@ static void unlock_done(struct query_job *base)
 {
 	struct unlock_job *j = container_of(base, struct unlock_job, base);
 	struct read_job *redirect = j->redirect;
-	static const struct http_field allow = {STR("Allow"), STR("GET, HEAD")};
+	static const struct http_field allow = {STR("Allow"), STR("GET, HEAD, OPTIONS")};
 	static const struct problem not_allowed = {
 	    .status = 405, .code = "method-not-allowed", .fields = &allow, .field_count = 1};
 	if (base->result < 0 && base->result != ERR_NOT_FOUND) /* not checked */

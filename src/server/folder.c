@@ -37,10 +37,11 @@ static int marker_check(const char *path, struct str text, struct err *e)
 	struct str head = str_of(marker_head);
 	struct str rest = text;
 	struct str line = str_cut(&rest, '\n');
-	if (!str_starts(line, head) || !str_u64(str_n(line.ptr + head.len, line.len - head.len), &format))
+	if (!str_starts(line, head) || !str_u64(str_n(line.ptr + head.len, line.len - head.len), &format) ||
+	    format == 0 || line.len + 1 != text.len)
 		return err_set(e, ERR_INVALID, "the file %s/%s is damaged; restore it from a backup", path,
 		               marker_name);
-	if (format > FORMAT)
+	if (format != FORMAT)
 		return err_set(e, ERR_INVALID,
 		               "the data folder %s was made by a newer version of curt (format %llu, this "
 		               "version reads %d); use that version",
@@ -103,21 +104,27 @@ bool folder_is_busy(const char *path)
 	return busy;
 }
 
-int folder_open(struct folder *f, const char *path, bool create, struct err *e)
+int folder_identify(const char *path, struct err *e)
 {
 	int r = marker_read(path, e);
-	bool fresh = r == ERR_NOT_FOUND;
-	if (r < 0 && !fresh)
+	if (r != ERR_NOT_FOUND)
 		return r;
-	if (fresh && !is_unused(path))
+	if (!is_unused(path))
 		return err_set(e, ERR_INVALID,
 		               "%s is not a data folder of curt: it has no file %s; name a new or empty "
 		               "folder with --data",
 		               path, marker_name);
-	if (fresh && !create)
-		return err_set(
-		    e, ERR_NOT_FOUND,
-		    "there is no data folder %s; start the server once, or name another with --data", path);
+	return err_set(e, ERR_NOT_FOUND,
+	               "there is no data folder %s; start the server once, or name another with --data",
+	               path);
+}
+
+int folder_open(struct folder *f, const char *path, bool create, struct err *e)
+{
+	int r = folder_identify(path, e);
+	bool fresh = r == ERR_NOT_FOUND && create;
+	if (r < 0 && !fresh)
+		return r;
 	int fd = -1;
 	r = fresh ? dir_create(path, 0700, e) : 0;
 	if (r == 0)

@@ -30,6 +30,9 @@ struct folder_server {
 int folder_open(struct folder *f, const char *path, bool create, struct err *e);
 void folder_close(struct folder *f);
 
+/* 0: a data folder that this version reads. ERR_INVALID and ERR_NOT_FOUND as above. Changes nothing. */
+int folder_identify(const char *path, struct err *e);
+
 /* Has a process locked the folder? Changes nothing. */
 bool folder_is_busy(const char *path);
 

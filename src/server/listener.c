@@ -6,7 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { DRAIN_LOOK_MS = 20, NAME_BYTES = 16 };
+enum {
+	DRAIN_LOOK_MS = 20,
+	DRAIN_NEW_PART = 10, /* of the time: for the first byte of a new connection */
+	NAME_BYTES = 16,
+};
 
 struct listener {
 	struct loop *loop;
@@ -36,15 +40,17 @@ static void abort_one(struct stream *s, void *ctx)
 	stream_abort(s);
 }
 
-/* A connection whose peer has left stays until the pool has answered, so the timer looks again. */
+/* Looks again and again: connections may still come out of the system's queue, and one whose peer has left
+ * stays until the pool has answered. */
 static void drain_look(struct timer *t)
 {
 	struct listener *l = container_of(t, struct listener, drain_timer);
-	if (http_server_is_idle(l->http)) {
+	bool is_last = loop_mono_ms(l->loop) >= l->drain_until_ms;
+	if (http_server_drained(l->http, is_last)) {
 		loop_stop(l->loop);
 		return;
 	}
-	if (loop_mono_ms(l->loop) >= l->drain_until_ms)
+	if (is_last)
 		loop_each_stream(l->loop, abort_one, NULL);
 	timer_set(loop_timers(l->loop), t, loop_mono_ms(l->loop) + DRAIN_LOOK_MS);
 }
@@ -53,9 +59,12 @@ static void drain_begin(struct mail *m)
 {
 	struct listener *l = container_of(m, struct listener, drain_mail);
 	l->drain_until_ms = loop_mono_ms(l->loop) + (int64_t)l->drain_ms;
-	http_server_drain(l->http);
+	http_server_drain(l->http, l->drain_ms / DRAIN_NEW_PART);
 	timer_init(&l->drain_timer, drain_look);
-	drain_look(&l->drain_timer);
+	if (l->drain_ms == 0)
+		drain_look(&l->drain_timer);
+	else
+		timer_set(loop_timers(l->loop), &l->drain_timer, loop_mono_ms(l->loop) + DRAIN_LOOK_MS);
 }
 
 int listener_new(const char *name, const struct http_settings *http, int listen_fd, struct metrics *metrics,

@@ -12,7 +12,7 @@ int listener_new(const char *name, const struct http_settings *http, int listen_
 struct loop *listener_loop(struct listener *l);
 int listener_start(struct listener *l, const struct http_handler *handler, struct err *e);
 
-/* Stops accepting, finishes open requests for at most `drain_ms`, and ends the thread. */
+/* Accepts what the system has already, finishes open requests for at most `drain_ms`, and ends the thread. */
 void listener_drain(struct listener *l, uint64_t drain_ms);
 void listener_join(struct listener *l);
 void listener_free(struct listener *l); /* when no answer is pending; NULL is fine */

@@ -436,7 +436,7 @@ void server_stop(struct server *s)
 	queue_consumer_cancel_waits(s->api.stats);
 	housekeeper_stop(s->housekeeper);
 	for (unsigned i = 0; i < s->worker_count && s->listeners[i]; i++)
-		listener_drain(s->listeners[i], s->settings.serve.drain_ms);
+		listener_drain(s->listeners[i], s->is_private ? 0 : s->settings.serve.drain_ms);
 	for (unsigned i = 0; i < s->worker_count && s->listeners[i]; i++)
 		listener_join(s->listeners[i]);
 	pipeline_let_go(&s->pipeline); /* no client waits for an answer */

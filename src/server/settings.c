@@ -25,7 +25,9 @@ static const struct conf_row serve_rows[] = {
             "Proxies whose X-Forwarded-For and country headers the server believes: addresses and networks "
             "(10.0.0.0/8) separated by commas; the word loopback stands for this machine."),
     SETTING("serve", "drain_time", CONF_DURATION, drain_ms, "10s",
-            "How long a stopping server waits for open requests.", .max = 600000),
+            "How long a stopping server waits for open requests. New connections have a tenth of it to send "
+            "the first byte.",
+            .max = 600000),
     SETTING("store", "url", CONF_STRING, store_url, "sqlite:",
             "Where links, users and API keys are stored. sqlite: is links.db in the data folder, "
             "sqlite:/PATH another file. postgres://USER:PASSWORD@HOST/DATABASE can be shared by several "

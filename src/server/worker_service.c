@@ -70,8 +70,15 @@ static void answer_metrics(struct worker_service *w, struct http_conn *c)
 static void handle(void *ctx, struct http_conn *c, const struct http_request *req)
 {
 	struct worker_service *w = ctx;
+	static const struct http_field allow = {STR("Allow"), STR("GET, HEAD, OPTIONS")};
+	static const struct http_response options = {.status = 204, .fields = &allow, .field_count = 1};
+	static const struct http_response not_allowed = {.status = 405,
+	                                                 .content_type = STR("text/plain"),
+	                                                 .body = STR("only GET and HEAD are allowed here\n"),
+	                                                 .fields = &allow,
+	                                                 .field_count = 1};
 	if (req->method != HTTP_GET && req->method != HTTP_HEAD)
-		answer(c, 405, STR("text/plain"), STR("only GET and HEAD are allowed here\n"));
+		http_reply(c, req->method == HTTP_OPTIONS ? &options : &not_allowed);
 	else if (str_eq(req->path, STR("/healthz")))
 		answer(c, 200, STR("text/plain"), STR("ok\n"));
 	else if (str_eq(req->path, STR("/readyz")))

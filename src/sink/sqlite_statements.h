@@ -115,3 +115,11 @@ STATEMENT(SQL_SEEN_CHUNK_INSERT, "INSERT INTO seen_chunk (at, entries) VALUES (?
 STATEMENT(SQL_SEEN_CHUNK_AT, "SELECT entries FROM seen_chunk WHERE at >= ?1 AND at <= ?2"
                              " ORDER BY at DESC LIMIT 1")
 STATEMENT(SQL_SEEN_CHUNK_DELETE, FIRST_BELOW("seen_chunk", "at"))
+
+/* For verification: all rows. */
+STATEMENT(SQL_CELLS, "SELECT visits, shapes, runs FROM cell")
+STATEMENT(SQL_AD_CELLS, "SELECT count, ads FROM ad_cell")
+STATEMENT(SQL_VISITS, "SELECT count, keys, details FROM visit")
+STATEMENT(SQL_BUFFER_VISITS, "SELECT visits, keys, details FROM fresh")
+STATEMENT(SQL_TEXTS, "SELECT hash, text FROM text")
+STATEMENT(SQL_SETS, "SELECT hash, kind, " DIMENSION_SET_DIMS " FROM shape")

@@ -46,6 +46,17 @@ static void rewrite(struct dirty_links *u)
 		u->failed = false;
 }
 
+bool dirty_links_are_valid(struct str text)
+{
+	for (size_t i = 0; i < text.len; i++) {
+		bool is_hex = (text.ptr[i] >= '0' && text.ptr[i] <= '9') ||
+		              (text.ptr[i] >= 'a' && text.ptr[i] <= 'f');
+		if (i % LINE_BYTES == LINE_BYTES - 1 ? text.ptr[i] != '\n' : !is_hex)
+			return false;
+	}
+	return true; /* the last line may be truncated */
+}
+
 int dirty_links_open(const char *path, struct dirty_links **ret)
 {
 	struct err e;

@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "base/str.h"
 #include "stats/link_set.h"
 
 struct dirty_links;
@@ -24,3 +25,5 @@ void dirty_links_save(struct dirty_links *u);
 
 /* All but these were flushed. */
 void dirty_links_keep(struct dirty_links *u, const struct link_set *left);
+
+bool dirty_links_are_valid(struct str text); /* of the file */

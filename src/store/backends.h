@@ -2,11 +2,17 @@
  * this. */
 #pragma once
 
+#include "base/findings.h"
 #include "store/store.h"
 
 /* Opens a SQLite file, and creates it when it does not exist. ERR_INVALID with a sentence when the file
  * belongs to another program or to a newer version. */
 int store_sqlite_open(const char *path, struct store **ret, struct err *e);
+
+/* Looks for damage and changes nothing: client/sqlite_check.h. `is_valid` knows more about links than the
+ * store does; NULL: nothing. */
+void store_sqlite_check(const char *path, bool is_deep, bool is_in_use,
+                        bool (*is_valid)(const struct link_record *), struct findings *f);
 
 /*
  * Opens a store over PostgreSQL databases, or over one compatible server (docs/postgres.md lists them).

@@ -61,6 +61,7 @@ struct field {
 	const char *null;         /* what null means, for the help */
 	const char *help;         /* for --help and OpenAPI */
 	const char *schema;       /* OpenAPI schema of a virtual field */
+	const char *pattern; /* of a text in requests, for OpenAPI; a FIELD_TEXT has no controls anyway */
 };
 
 struct fields {
@@ -178,6 +179,10 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
  * none. They are macros so that LINK_COLUMNS and the like are string literals. The order is that of JSON
  * and of the columns. */
 
+/* As JSON: a backslash is two, and in C four. */
+#define FIELD_URL_PATTERN   "^\\\\s*[Hh][Tt][Tt][Pp][Ss]?:[/\\\\\\\\]*[^/\\\\\\\\\\\\s]"
+#define FIELD_EMAIL_PATTERN "^[^@\\\\u0000-\\\\u0020\\\\u007f]+@[^@\\\\u0000-\\\\u0020\\\\u007f]+$"
+
 // clang-format off
 #define LINK_FIELDS(FIRST, FIXED, STORED, SHOWN)                                                                       \
 	FIRST(id, id, ID)                                                                                              \
@@ -188,6 +193,7 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	SHOWN(key, VIRTUAL, .name = "domain", .schema = "\"type\":\"string\"")                                         \
 	SHOWN(key, VIRTUAL, .name = "short_url", .schema = "\"type\":\"string\"")                                      \
 	STORED(url, url, STRING, .name = "original_url", .bit = LINK_URL, .max = URL_BYTES_MAX,                        \
+	       .pattern = FIELD_URL_PATTERN,                                                                           \
 	       .flags = FIELD_SETTABLE | FIELD_REQUIRED, .option = "--url URL",                                           \
 	       .help = "The target, http or https; stored canonical and percent-encoded")                              \
 	FIXED(created_ms, created_ms, TIME, .name = "created_at")                                                      \
@@ -200,6 +206,7 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	       .help = "The end: RFC 3339, a date, or seconds since 1970; two years after its start by default")       \
 	STORED(expired_url, expired_url, STRING, .name = "expired_url", .bit = LINK_EXPIRED_URL,                       \
 	       .max = URL_BYTES_MAX, .flags = FIELD_OPTIONAL, .option = "--expired-url URL", .none = "none",           \
+	       .pattern = FIELD_URL_PATTERN,                                                                           \
 	       .null = "404", .help = "Where an expired link redirects (302); it is then kept for two years")          \
 	STORED(max_clicks, max_clicks, NUMBER, .name = "max_clicks", .bit = LINK_MAX_CLICKS, .min = 1,                 \
 	       .max = 1ULL << 53, .flags = FIELD_OPTIONAL, .option = "--max-clicks N", .none = "none",                 \
@@ -238,6 +245,7 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 #define USER_FIELDS(FIRST, FIXED, STORED, SHOWN)                                                                       \
 	FIRST(id, id, ID, .name = "id")                                                                                \
 	STORED(email, email, STRING, .name = "email", .bit = USER_EMAIL, .min = 3, .max = USER_EMAIL_BYTES_MAX,        \
+	       .pattern = FIELD_EMAIL_PATTERN,                                                                         \
 	       .flags = FIELD_OPTIONAL | FIELD_REQUIRED | FIELD_ADMIN,                                                 \
 	       .help = "Stored in lower case; null for the user that an API key without a user gets")                  \
 	STORED(first_name, first_name, TEXT, .name = "first_name", .bit = USER_FIRST_NAME, .max = 128,                 \

@@ -38,6 +38,11 @@ STATEMENT(SQL_ALIAS_BY_NAME, "SELECT id FROM alias WHERE name = ?")
 STATEMENT(SQL_NAME_STATE, "SELECT (SELECT id FROM alias WHERE name = ?1), owner, until_ms"
                           " FROM (SELECT 1) LEFT JOIN resting ON name = ?1")
 STATEMENT(SQL_ALIAS_INSERT, "INSERT INTO alias (name, id) VALUES (?, ?)")
+/* A name and a link that do not lead to each other: damage. */
+STATEMENT(SQL_ALIAS_ASTRAY,
+          "SELECT name FROM alias LEFT JOIN link ON link.id = alias.id WHERE link.alias IS NOT alias.name"
+          " UNION ALL SELECT link.alias FROM link LEFT JOIN alias ON name = link.alias"
+          " WHERE link.alias IS NOT NULL AND alias.id IS NOT link.id LIMIT 1")
 STATEMENT(SQL_ALIAS_DELETE, "DELETE FROM alias WHERE name = ?")
 STATEMENT(SQL_QUARANTINE_PUT, "INSERT INTO resting (name, owner, until_ms) VALUES (?, ?, ?)"
                               " ON CONFLICT (name) DO UPDATE SET owner = excluded.owner,"

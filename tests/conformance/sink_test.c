@@ -1,6 +1,7 @@
 /* Every backend of the role `sink` keeps the same promises: lib/sink_suite.c has them. */
 #include "lib/clickhouse_kit.h"
 #include "lib/database_kit.h"
+#include "lib/findings_kit.h"
 #include "lib/sink_suite.h"
 #include "lib/test.h"
 #include "sink/sink_clickhouse.h"
@@ -31,7 +32,14 @@ static struct sink *sqlite_reopen(struct sink *s, const struct sink_settings *se
 
 static void sqlite_close(struct sink *s)
 {
+	char path[TEMP_PATH_BYTES];
+	struct buf CLEANUP(buf_release) report = {0};
+	struct findings_kit found = findings_kit(&report);
 	s->ops->free(s);
+	sink_sqlite_check(temp_path(&folder, "stats.db", path), true, false, &found.base);
+	buf_char(&report, '\0');
+	/* Not every batch of the suite tells how much was read. */
+	assert_true(found.base.bad_count == 0 || strstr(report.data, "the counts do not add up"));
 	temp_release(&folder);
 }
 

@@ -1,4 +1,5 @@
 /* Every backend of the role `store` keeps the same promises: lib/store_suite.c has them. */
+#include "lib/findings_kit.h"
 #include "lib/postgres_kit.h"
 #include "lib/store_kit.h"
 #include "lib/store_suite.h"
@@ -30,7 +31,11 @@ static struct store *sqlite_reopen(struct store *s)
 
 static void sqlite_close(struct store *s)
 {
+	char path[TEMP_PATH_BYTES];
+	struct findings_kit found = findings_kit(NULL);
 	store_free(s);
+	store_sqlite_check(temp_path(&folder, "links.db", path), true, false, NULL, &found.base);
+	assert_int_equal(found.base.bad_count, 0);
 	temp_release(&folder);
 }
 

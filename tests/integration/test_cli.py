@@ -903,7 +903,7 @@ def test_make_install_installs_the_binary_the_manual_and_completions(tmp_path):
 
 def doctor(*args, wrapper=(), env=None):
     done = run([*wrapper, CURT, "doctor", *args], env=env)
-    report = [re.fullmatch(r"(ok |BAD) +(\w+) +(.+)", line) for line in done.stdout.splitlines()]
+    report = [re.fullmatch(r"(ok |note|BAD) +([\w.]+) +(.+)", line) for line in done.stdout.splitlines()]
     assert all(report), done.stdout
     assert done.returncode == (1 if any(line[1] == "BAD" for line in report) else 0)
     return {line[2]: (line[1].strip(), line[3]) for line in report}
@@ -912,7 +912,7 @@ def doctor(*args, wrapper=(), env=None):
 def test_the_doctor_finds_a_working_server_well(server):
     report = doctor("--data", server.data)
     assert {name: state for name, (state, _) in report.items()} == {
-        "settings": "ok", "clock": "ok", "files": "ok", "disk": "ok", "server": "ok", **WELL}
+        "settings": "ok", "clock": "ok", "files": "ok", "disk": "ok", "data": "ok", "server": "ok", **WELL}
     assert report["server"][1] == f"{server.url} answers"
 
 
@@ -923,7 +923,8 @@ def test_the_doctor_finds_a_stopped_folder_well_and_changes_nothing_in_it_but_th
     server.stop()
     before = content()
     report = doctor("--data", server.data)
-    assert report["data"] == ("ok", f"{server.data} is sound, and no server uses it")
+    assert report["data"] == ("ok", f"{server.data}: a quick look found no damage; 'curt verify' reads every record")
+    assert report["server"] == ("ok", "none uses the folder")
     assert report["store"] == ("ok", "answers")
     assert content() == before
 
@@ -966,9 +967,15 @@ def test_the_doctor_finds_a_store_that_fails(serve):
 def test_the_doctor_finds_a_damaged_database(server):
     server.create(alias="kept")
     server.stop()
-    (server.data / "links.db").write_bytes(b"no database" * 1000)
-    state, text = doctor("--data", server.data)["data"]
-    assert state == "BAD" and "not a SQLite database" in text
+    whole = (server.data / "links.db").read_bytes()
+    for damaged, said in [(b"no database" * 1000, "does not begin as a SQLite database does"),
+                          (whole[:4096] + bytes(range(256)) * 16 + whole[8192:], "DAMAGED")]:
+        (server.data / "links.db").write_bytes(damaged)
+        state, text = doctor("--data", server.data)["data"]
+        assert state == "BAD" and "links.db" in text and said in text
+        assert (server.data / "links.db").read_bytes() == damaged, "no server was started on it"
+    report = json.loads(curt("doctor", "--data", server.data, "--json").stdout)
+    assert report["sound"] is False and [c["name"] for c in report["checks"] if c["status"] == "bad"] == ["data"]
 
 
 def test_the_doctor_finds_a_wrong_setting():

@@ -229,8 +229,31 @@ def test_every_route_is_in_the_contract_and_the_other_way_round(contract):
     written = {(method, path) for method, path, _ in operations(contract)}
     served = routes()
     redirects = {("get", "/{key}"), ("get", "/{key}+"), ("post", "/{key}")}  # in no table: whatever is no route is a short link
-    assert written - redirects == served
-    assert {("get", "/{key}"), ("post", "/{key}")} <= written
+    assert written == served | redirects
+
+
+def test_every_type_that_an_answer_has_is_in_the_contract(server, contract):
+    """Browsers and forms get HTML, and everybody else problems."""
+    server.create("https://example.com/", alias="plain")
+    server.create("https://example.com/", alias="locked", password="open sesame")
+    server.create("https://example.com/", alias="private", visibility="private")
+    form = "application/x-www-form-urlencoded"
+    asked = [("get", path, key, None, None) for path in ("/{key}", "/{key}+") for key in ("plain", "locked", "private", "none")]
+    asked += [("post", "/{key}", key, "password=wrong", form) for key in ("plain", "locked", "private", "none")]
+    asked += [("post", "/api/v1/session", None, body, form) for body in ("", "email=a%40b&password=x", "email=x" + "x" * 20_000)]
+    asked += [("post", "/api/v1/session", None, '{"email": "a@b", "password": "x"}', "application/json"), ("get", "/", None, None, None)]
+    seen = set()
+    for method, path, key, body, kind in asked:
+        for accept in ("text/html", "application/json"):
+            headers = {"Accept": accept, **({"Content-Type": kind} if kind else {})}
+            response = server.request(method.upper(), path.replace("{key}", key or ""), key=None, data=body, headers=headers)
+            written = contract["paths"][path][method]["responses"][str(response.status_code)].get("content", {})
+            if response.content:
+                found = response.headers["Content-Type"].split(";")[0]
+                assert found in written, (method, path, key, response.status_code, found)
+                seen.add((response.status_code, found))
+    assert {(401, "text/html"), (404, "text/html"), (400, "text/html"), (413, "text/html"), (200, "text/html"),
+            (401, "application/problem+json"), (404, "application/problem+json")} <= seen
 
 
 # Visitors and monitoring may add what they like: nothing of the answer depends on it.

@@ -113,7 +113,7 @@ def assert_totals_reach_the_links(siege):
 def assert_sound(server):
     server.stop()
     done = server.curt("verify")
-    assert done.returncode == 0 and done.stdout.endswith("everything is sound\n"), done.stdout
+    assert done.returncode == 0 and done.stdout.endswith("no damage found\n"), done.stdout
 
 
 def judge(siege):

@@ -48,7 +48,7 @@ REFUSED = {
     "no Host": (400, head("GET /known HTTP/1.1")),
     "a TLS greeting": (400, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 and more\r\n\r\n"),
     "HTTP/2": (505, head("GET /known HTTP/2.0", "Host: curt.test")),
-    "CONNECT": (501, head("CONNECT curt.test:443 HTTP/1.1", "Host: curt.test")),
+    "CONNECT": (405, head("CONNECT curt.test:443 HTTP/1.1", "Host: curt.test")),
     "an expectation that nobody knows": (417, post("Expect: 200-maybe", "Content-Length: 5") + b"hello"),
     "a chunk size that is no number": (400, CREATE_CHUNKED + b"5g\r\nhello\r\n0\r\n\r\n"),
     "a trailer that is no field": (400, CREATE_CHUNKED + b"0\r\nbad trailer\r\n\r\n"),
@@ -70,7 +70,7 @@ FINE = {
     "a create": (201, CREATE),
     "a chunked create": (201, CREATE_CHUNKED + chunked(BODY[:7].encode(), BODY[7:20].encode(), BODY[20:].encode())),
     "chunks of a byte each": (201, CREATE_CHUNKED + chunked(*[bytes([byte]) for byte in BODY.encode()])),
-    "an unknown method": (501, request("BREW", "/known")),
+    "an unknown method": (405, request("BREW", "/known")),
     "a missing link": (404, request("GET", "/missing")),
     "a hundred header fields": (302, get(*[f"X-{i}: x" for i in range(99)])),
 }

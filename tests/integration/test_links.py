@@ -507,6 +507,7 @@ def test_the_preview_of_a_generated_key_works_and_of_nothing_is_not_found(server
 
 @pytest.mark.parametrize("path, allow", [
     ("/healthz", "GET, HEAD, OPTIONS"), ("/", "GET, HEAD, OPTIONS"), ("/somekey", "GET, HEAD, POST, OPTIONS"),
+    ("/somekey+", "GET, HEAD, OPTIONS"), ("/somekey%2B", "GET, HEAD, OPTIONS"),
     ("/api/v1/links", "GET, HEAD, POST, OPTIONS"), ("/api/v1/links/somekey", "GET, HEAD, PATCH, DELETE, OPTIONS"),
     ("/api/v1/keys", "GET, HEAD, POST, OPTIONS"), ("/api/v1/keys/1", "DELETE, OPTIONS"),
     ("/api/v1/createURL", "POST, OPTIONS"), ("/api/v1/deleteURL", "DELETE, OPTIONS"),
@@ -514,14 +515,30 @@ def test_the_preview_of_a_generated_key_works_and_of_nothing_is_not_found(server
 def test_a_method_that_an_address_does_not_take_is_answered_with_those_it_takes(shared, path, allow):
     response = shared.request("PUT", path)
     assert_problem(response, 405, allow)
-    assert response.headers["Allow"] == allow
+    for method in ("PUT", "BREW", "TRACE", "GETS", "get", "X-1!#$%&'*+.^_`|~"):
+        answer = shared.connect().ask(request(method, path, key=ADMIN_KEY))
+        assert (answer.status, answer["Allow"]) == (405, allow), method
     options = shared.request("OPTIONS", path, key=None)
     assert (options.status_code, options.headers["Allow"], options.content) == (204, allow, b"")
 
 
 def test_options_of_the_whole_server_is_answered(shared):
     answer = shared.connect().ask(request("OPTIONS", "*"))
-    assert answer.status == 204 and answer["Allow"]
+    assert answer.status == 204 and answer["Allow"] == "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+
+
+def test_a_wrong_method_is_the_clients_error(server):
+    """Alerts fire on the class 5xx."""
+    def classes():
+        return [metric(server, f'curt_http_responses_total{{class="{name}"}}') for name in ("4xx", "5xx")]
+    before = classes()
+    wrong = [request("BREW", "/nothing"), request("BREW", "/api/v1/links"), request("TRACE", "/event"),
+             request("BREW", "/no/such/address"), request("POST", "/event", "Transfer-Encoding: gzip"),
+             b"CONNECT curt.test:443 HTTP/1.1\r\nHost: curt.test\r\n\r\n", b"GET / HTTP/2.0\r\nHost: curt.test\r\n\r\n"]
+    answers = [server.connect().ask(data) for data in wrong]
+    assert [answer.status for answer in answers] == [405, 405, 405, 404, 501, 405, 505]
+    assert answers[5]["Allow"] == "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+    assert classes() == [before[0] + len(wrong), before[1]]
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/nothing/", "/a/b", "/api", "/api/v1", "/api/v1/", "/api/v2/links",

@@ -126,7 +126,7 @@ def test_a_link_without_a_password_takes_no_post(doors):
     key = doors.create(TARGET)["key"]
     response = knock(doors, key)
     assert_problem(response, 405)
-    assert response.headers["Allow"] == "GET, HEAD" and "behind" not in response.text
+    assert response.headers["Allow"] == "GET, HEAD, OPTIONS" and "behind" not in response.text
 
 
 def test_a_link_that_is_not_there_is_not_found_by_post_either(doors):

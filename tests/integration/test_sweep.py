@@ -78,7 +78,7 @@ def keys_of(server):
 def assert_sound(server):
     server.stop()
     done = server.curt("verify")
-    assert done.returncode == 0 and done.stdout.endswith("everything is sound\n"), done.stdout
+    assert done.returncode == 0 and done.stdout.endswith("no damage found\n"), done.stdout
 
 
 # What goes and what stays
@@ -207,7 +207,7 @@ def test_a_crash_in_the_middle_of_a_sweep_leaves_a_sound_store_and_the_sweep_goe
         server.kill()
         thread.join()
         verified = server.curt("verify")
-        assert verified.returncode == 0 and verified.stdout.endswith("everything is sound\n"), verified.stdout
+        assert verified.returncode == 0 and verified.stdout.endswith("no damage found\n"), verified.stdout
         assert server.curt("doctor").returncode == 0
         server.start()
         left = keys_of(server)

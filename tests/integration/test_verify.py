@@ -1,7 +1,9 @@
 """Damage to the event log is found and named, and never reaches the counts; `curt stats` in the terminal."""
+import contextlib
 import json
 import random
 import re
+import sqlite3
 import time
 
 import pytest
@@ -64,7 +66,7 @@ def frozen(serve, tmp_path):
 
 def test_a_log_that_a_killed_server_left_is_sound(frozen):
     status, said, everything = frozen.verify()
-    assert (status, everything.splitlines()[-1]) == (0, "everything is sound")
+    assert (status, everything.splitlines()[-1]) == (0, "no damage found")
     assert said.startswith("200 clicks, 0 orphan visits, 100 impressions; not closed")
 
 
@@ -79,7 +81,7 @@ def test_verify_works_beside_a_running_server(server):
     for _ in range(10):
         server.target("here")
     done = server.curt("verify")
-    assert done.returncode == 0 and "being written" in done.stdout and done.stdout.endswith("everything is sound\n")
+    assert done.returncode == 0 and "being written" in done.stdout and done.stdout.endswith("no damage found\n")
     assert server.target("here")
 
 
@@ -209,6 +211,185 @@ def test_nonsense_in_the_folder_is_left_alone(frozen):
     (folder / "00000001-00-zzzzzz.log").write_bytes(b"junk")
     serve_damaged(frozen, len(frozen.whole))
     assert (folder / "notes.txt").read_text() == "mine"
+
+
+# Every file of the folder
+
+def fill(server):
+    for number in range(30):
+        server.create(f"https://example.com/{number}", alias=f"alias-{number}", tags=["a"])
+    for number in range(60):
+        server.get(f"/alias-{number % 40}", key=None, headers={"User-Agent": f"agent {number % 7}"})
+    body = [{"id": f"i-{n}", "ts": int(time.time() * 1000), "userId": "u", "adId": "ad"} for n in range(20)]
+    assert server.post("/event", json=body, key=None).status_code == 200
+    settled(server)
+
+
+def assert_found(server, path, places, chance):
+    """verify names the file for a flip at each of these places, and is content with the whole one."""
+    whole = path.read_bytes()
+    for place in places:
+        path.write_bytes(flip(whole, place, chance))
+        done = server.curt("verify")
+        assert done.returncode == 1 and str(path) in done.stdout + done.stderr, (path.name, place, done.stdout, done.stderr)
+        assert done.stderr or done.stdout.splitlines()[-1].endswith(" damaged")
+    path.write_bytes(whole)
+
+
+def structure(data, page=4096):
+    """Where a SQLite file's header, its schema, and the headers and pointers of its pages are. Rows are left out: SQLite
+    has no checksums, so a changed letter in a text that has no index is not found, nor one in unused space."""
+    free, trunk = set(), int.from_bytes(data[32:36], "big")
+    while trunk:
+        start = (trunk - 1) * page
+        count = int.from_bytes(data[start + 4:start + 8], "big")
+        free |= {trunk, *(int.from_bytes(data[start + 8 + 4 * n:start + 12 + 4 * n], "big") for n in range(count))}
+        trunk = int.from_bytes(data[start:start + 4], "big")
+    changing = {*range(24, 28), *range(40, 44), *range(92, 100)}  # counters, and the version of SQLite
+    places = [place for place in range(100) if place not in changing]
+    for number in range(1, len(data) // page + 1):
+        start = (number - 1) * page
+        at = start + (100 if number == 1 else 0)
+        if number in free or data[at] not in (2, 5, 10, 13):
+            continue
+        cells = int.from_bytes(data[at + 3:at + 5], "big")
+        places += range(at, at + (12 if data[at] < 6 else 8) + 2 * cells)
+    return places
+
+
+@pytest.mark.embedded("it is about SQLite's files")
+def test_a_flipped_bit_in_any_file_is_found(server):
+    fill(server)
+    server.stop()
+    before = {path: path.read_bytes() for path in server.data.rglob("*") if path.is_file()}
+    assert server.curt("verify").returncode == 0
+    chance = random.Random(4)
+    for path, data in sorted(before.items()):
+        if path.suffix == ".log":
+            places = [0, 8, 16, 40, 63, 64, 70, len(data) // 2, len(data) - 17]
+            path.write_bytes(flip(data, len(data) - 1, chance))  # a bad last record looks like a torn write
+            assert f"{path}: " in (said := server.curt("verify").stdout) and "torn at byte" in said
+            path.write_bytes(data)
+        elif path.suffix == ".db":
+            every = structure(data)
+            places = [0, 16, 21, 60, 68, 80, every[-1], *chance.sample(every, 12 + scaled(100))]
+        elif path.name == "curt.folder":
+            places = range(len(data))
+        elif path.name == "boot":  # its digits may be others, but not those of the node
+            places = [0, 4, 5, 12, 20, 21, 26, len(data) - 1]
+        elif path.name == "salt":  # a digit may be another
+            places = [4, 7, 10, len(data) - 1]
+        else:
+            assert data == b"", f"what is {path}?"
+            path.write_bytes(b"x")
+            assert server.curt("verify").returncode == 1
+            path.write_bytes(b"")
+            continue
+        assert_found(server, path, places, chance)
+    assert {path: path.read_bytes() for path in server.data.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.embedded("it is about SQLite's files")
+def test_a_flipped_bit_in_the_log_of_a_database_is_found(server):
+    """SQLite itself ignores a bad frame and all after it without a word. The last frame may be a torn write."""
+    fill(server)
+    server.kill()
+    assert server.curt("verify").returncode == 0
+    chance = random.Random(5)
+    for name in ("links.db-wal", "stats.db-wal"):
+        path = server.data / name
+        data = path.read_bytes()
+        salts = data[16:24]
+        frames = [at for at in range(32, len(data) - 4119, 4120) if data[at + 8:at + 16] == salts]
+        assert len(frames) > 3
+        places = [0, 8, 17, 25, *(chance.choice(frames[:-1]) + chance.randrange(4120) for _ in range(8 + scaled(50)))]
+        for place in places:
+            path.write_bytes(flip(data, place, chance))
+            done = server.curt("verify")
+            assert done.returncode == 1 and f"{name} is damaged" in done.stdout, (place, done.stdout)
+        path.write_bytes(data)
+    assert server.curt("verify").returncode == 0
+
+
+@pytest.mark.embedded("it is about SQLite's files")
+def test_rows_that_contradict_each_other_are_found(server):
+    fill(server)
+    server.stop()
+    for name, change, said in [
+            ("links.db", "UPDATE link SET url = 'gopher://x' WHERE alias = 'alias-3'", "a row of a link has values"),
+            ("links.db", "UPDATE link SET alias = 'other' WHERE alias = 'alias-3'", "do not name each other"),
+            ("links.db", "DELETE FROM alias WHERE name = 'alias-3'", "do not name each other"),
+            ("links.db", "DROP INDEX link_by_owner", "its tables are not those of layout"),
+            ("stats.db", "UPDATE text SET text = 'x' WHERE id = 1", "a row with a text contradicts itself"),
+            ("stats.db", "UPDATE shape SET device = 'x' WHERE id = 1", "a row with a dimension set contradicts itself"),
+            ("stats.db", "UPDATE ad_cell SET count = count + 1", "a row with the counts of ads contradicts itself"),
+            ("stats.db", "UPDATE book SET clicks = clicks + 1", "the counts do not add up"),
+            ("stats.db", "PRAGMA user_version = 99", "was written by a newer version of curt (layout 99"),
+            ("links.db", "PRAGMA application_id = 7", "is a database of another program")]:
+        path = server.data / name
+        whole = path.read_bytes()
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            db.execute(change)
+            db.commit()
+        done = server.curt("verify")
+        assert done.returncode == 1 and said in done.stdout, (change, done.stdout)
+        path.write_bytes(whole)
+        assert server.curt("verify").returncode == 0
+    (server.data / "stats.db").unlink()
+    done = server.curt("verify")
+    assert done.returncode == 1 and "stats.db: MISSING" in done.stdout
+
+
+def test_a_folder_of_another_kind_gets_a_clear_message(tmp_path, server):
+    server.stop()
+    marker = server.data / "curt.folder"
+    ours = marker.read_text()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "cat.jpg").write_bytes(b"cat")
+    cases = [(tmp_path / "none", ours, "there is no data folder"), (tmp_path / "empty", ours, "there is no data folder"),
+             (tmp_path / "other", ours, "is not a data folder of curt"),
+             (server.data, ours.replace("format 1", "format 9"), "made by a newer version of curt (format 9, this version reads 1)"),
+             (server.data, ours.replace("format 1", "format 0"), "curt.folder is damaged"),
+             (server.data, ours + "more", "curt.folder is damaged"), (server.data, "", "curt.folder is damaged")]
+    for folder, text, said in cases:
+        marker.write_text(text)
+        before = folder_names(folder)
+        done = curt("verify", "--data", folder)
+        assert (done.returncode, done.stdout) == (1, "") and said in done.stderr, done.stderr
+        report = json.loads(curt("verify", "--data", folder, "--json").stdout)
+        assert report["sound"] is False and said in report["checks"][-1]["detail"]
+        assert folder_names(folder) == before
+    marker.write_text(ours)
+
+
+def folder_names(folder):
+    return sorted(str(path) for path in folder.rglob("*"))
+
+
+def test_files_that_are_not_ours_and_leftovers_are_named(server):
+    server.kill()
+    (server.data / "notes.txt").write_text("mine")
+    (server.data / "events" / "00000001-00-zzzzzz.log").write_bytes(b"junk")
+    (server.data / "events" / "boot.123.tmp").write_bytes(b"half")
+    done = server.curt("verify")
+    assert done.returncode == 0, done.stdout
+    for name, said in [("notes.txt", "not a file of curt"), ("00000001-00-zzzzzz.log", "not a file of curt"),
+                       ("boot.123.tmp", "may be deleted"), ("server.json", "left by a server that was killed")]:
+        assert re.search(rf"/{re.escape(name)}: .*{said}", done.stdout), done.stdout
+
+
+def test_verify_as_json(server):
+    server.stop()
+    done = server.curt("verify", "--json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["sound"]) == (0, True)
+    assert {"name": str(server.data / "curt.folder"), "status": "ok", "detail": "sound"} in report["checks"]
+    (server.data / "events" / "boot").write_text("node")
+    done = server.curt("verify", "--json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["sound"]) == (1, False)
+    assert [check["name"] for check in report["checks"] if check["status"] == "bad"] == [str(server.data / "events" / "boot")]
 
 
 @pytest.mark.embedded("it is about SQLite's files")

@@ -1,4 +1,5 @@
 #include "lib/event_kit.h"
+#include "lib/findings_kit.h"
 
 #include "event/log_private.h"
 #include "lib/test.h"
@@ -283,6 +284,13 @@ static void count_record(void *ctx, struct event_reader *r, const struct event *
 	case EVENT_END: found->ended++; break;
 	case EVENT_UNUSABLE: fail();
 	}
+}
+
+int folder_damage(const char *folder, bool growing, struct buf *report)
+{
+	struct findings_kit found = findings_kit(report);
+	int r = event_verify(folder, true, growing, &found.base, NULL);
+	return r < 0 ? r : (int)found.base.bad_count;
 }
 
 struct event_found folder_count(const char *folder)

@@ -53,6 +53,9 @@ struct event_found {
 };
 struct event_found folder_count(const char *folder);
 
+/* How many files event_verify calls damaged, or its error; appends a line for each file. */
+int folder_damage(const char *folder, bool growing, struct buf *report);
+
 /* Calls back for every valid record. */
 void folder_each(const char *folder, void (*seen)(void *ctx, struct event_reader *r, const struct event *ev),
                  void *ctx);

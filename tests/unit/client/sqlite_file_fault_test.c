@@ -4,7 +4,9 @@
  * right after the failure would have left. Then everything SQLite writes and syncs is recorded, and the power
  * goes at many points of that record.
  */
+#include "client/sqlite_check.h"
 #include "client/sqlite_file.h"
+#include "lib/findings_kit.h"
 #include "lib/sqlite_sys.h"
 #include "lib/test.h"
 
@@ -149,7 +151,7 @@ static int settle(struct sqlite_file *f)
 static void check_file(const char *name, const struct ledger *ledger, enum said kept)
 {
 	char path[TEMP_PATH_BYTES];
-	CLEANUP(buf_release) struct buf report = {0};
+	struct findings_kit found = findings_kit(NULL);
 	struct sqlite_file *f = must_open(name);
 	bool lost = false;
 	for (unsigned b = 1; b <= BATCHES; b++) {
@@ -165,7 +167,9 @@ static void check_file(const char *name, const struct ledger *ledger, enum said 
 		lost |= count == 0 && ledger->batches[b] >= DONE;
 	}
 	sqlite_file_free(f);
-	assert_int_equal(sqlite_file_check(temp_path(&folder, name, path), &report, NULL), 0);
+	const struct sqlite_check check = {.layout = layout, .is_deep = true};
+	sqlite_check(temp_path(&folder, name, path), &check, &found.base);
+	assert_int_equal(found.base.bad_count, 0);
 }
 
 /* Files that were read while SQLite had them open: closing one would drop SQLite's locks, so they are closed

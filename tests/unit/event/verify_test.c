@@ -3,6 +3,7 @@
 #include "lib/event_kit.h"
 #include "lib/os_fault.h"
 #include "lib/test.h"
+#include "os/file.h"
 
 static struct temp dir;
 static struct event_sample sample, bad;
@@ -25,9 +26,8 @@ static int remove_folder(void **state)
 /* How many are damaged; the words are in `report`. */
 static int verify(bool growing)
 {
-	struct err e = {""};
 	report.len = 0;
-	int damaged = event_verify(dir.path, growing, &report, &e);
+	int damaged = folder_damage(dir.path, growing, &report);
 	buf_char(&report, '\0');
 	assert_false(report.failed);
 	return damaged;
@@ -169,25 +169,56 @@ TEST(what_a_server_is_writing_is_not_torn)
 
 TEST(an_empty_folder_is_fine_and_a_missing_one_is_not)
 {
-	struct err e = {""};
 	assert_int_equal(verify(false), 0);
-	assert_int_equal(report.len, 1);
-	assert_int_equal(event_verify("/nowhere/at/all", false, &report, &e), ERR_NOT_FOUND);
-	assert_non_null(strstr(e.text, "/nowhere/at/all"));
+	assert_true(says("no segments"));
+	assert_int_equal(folder_damage("/nowhere/at/all", false, &report), ERR_NOT_FOUND);
 }
 
 TEST(a_segment_that_cannot_be_read_is_reported_and_the_others_are_looked_at)
 {
-	struct err e = {""};
 	sample_make(&sample, SAMPLE_SEGMENT, 1, true);
 	write_sample(&sample);
 	sample_make(&sample, SAMPLE_SEGMENT + (1 << 24), 1, true);
 	write_sample(&sample);
 	os_fault_fail(OS_PREAD, 2, EIO, OS_ONCE);
-	assert_int_equal(event_verify(dir.path, false, &report, &e), 1);
-	buf_char(&report, '\0');
-	assert_non_null(strstr(report.data, "DAMAGED at byte"));
-	assert_non_null(strstr(report.data, "whole"));
+	assert_int_equal(verify(false), 1);
+	assert_true(says("DAMAGED at byte"));
+	assert_true(says("whole"));
+}
+
+TEST(a_damaged_boot_file_is_reported)
+{
+	static const char line[] = "node 00000000deadbeef boot 7\n";
+	char path[TEMP_PATH_BYTES];
+	temp_path(&dir, "boot", path);
+	assert_int_equal(file_write_atomic(path, str_of(line), 0600, NULL), 0);
+	assert_int_equal(verify(false), 0);
+	for (size_t i = 0; i < sizeof(line) - 1; i++) {
+		char flipped[sizeof(line)];
+		memcpy(flipped, line, sizeof(line));
+		flipped[i] ^= 0x20;
+		assert_int_equal(file_write_atomic(path, str_n(flipped, sizeof(line) - 1), 0600, NULL), 0);
+		assert_int_equal(verify(false), 1);
+		assert_true(says("boot: DAMAGED"));
+	}
+}
+
+TEST(a_damaged_salt_is_reported)
+{
+	static const char *const lines[] = {"", "2026-02-30 00112233445566778899aabbccddeeff\n",
+	                                    "2026-02-03 00112233445566778899aabbccddeef\n",
+	                                    "2026-02-03-00112233445566778899aabbccddeeff\n",
+	                                    "2026-02-03 00112233445566778899aabbccddeefg\n"};
+	char path[TEMP_PATH_BYTES];
+	temp_path(&dir, "salt", path);
+	assert_int_equal(
+	    file_write_atomic(path, STR("2026-02-03 00112233445566778899aabbccddeeff\n"), 0600, NULL), 0);
+	assert_int_equal(verify(false), 0);
+	for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+		assert_int_equal(file_write_atomic(path, str_of(lines[i]), 0600, NULL), 0);
+		assert_int_equal(verify(false), 1);
+		assert_true(says("salt: DAMAGED"));
+	}
 }
 
 TEST_MAIN(.setup = make_folder, .teardown = remove_folder)

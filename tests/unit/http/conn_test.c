@@ -150,7 +150,13 @@ static void turn_open(struct mail *m)
 
 static void drain_open(struct mail *m)
 {
-	http_server_drain(fx.server);
+	http_server_drain(fx.server, 20000);
+	free(m);
+}
+
+static void drained_open(struct mail *m)
+{
+	http_server_drained(fx.server, false);
 	free(m);
 }
 
@@ -162,7 +168,8 @@ static void abort_one(struct stream *s, void *ctx)
 
 static void stop_open(struct mail *m)
 {
-	http_server_drain(fx.server);
+	http_server_drain(fx.server, 0);
+	http_server_drained(fx.server, true);
 	loop_each_stream(fx.loop, abort_one, NULL);
 	loop_stop(fx.loop);
 	free(m);
@@ -519,8 +526,17 @@ TEST(draining_closes_the_idle_and_finishes_the_busy, serve, serve_no_more)
 	expect(idle, 200, "1");
 	say(busy, GET("/hold"));
 	wait_until_held();
+	int fresh = dial(), asking = dial();
+	say(asking, GET("/now"));
 	post(drain_open);
+	post(drained_open); /* some were accepted since */
+	post(drained_open);
 	expect_end(idle);
+	expect(asking, 200, "3");
+	expect_end(asking);
+	say(fresh, GET("/now")); /* it had not sent anything */
+	expect(fresh, 200, "4");
+	expect_end(fresh);
 	int late = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(connect(late, &fx.addr.any, fx.addr.len), -1);
 	close(late);
@@ -965,6 +981,7 @@ TEST(draining_ends_streaming_responses_at_once)
 	hear_streaming_head(fd);
 	tell(STR("last words"));
 	post(drain_open);
+	post(drained_open);
 	hear_exactly(fd, "last words");
 	expect_end(fd);
 	stop();

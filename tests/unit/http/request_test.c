@@ -184,8 +184,8 @@ static const struct row rows[] = {
     BAD(400, "GET http:///a HTTP/1.1\r\n" HOST "\r\n"),
     BAD(400, "GET http://u@a/ HTTP/1.1\r\n" HOST "\r\n"),
     BAD(400, "GET http://a:b/ HTTP/1.1\r\n" HOST "\r\n"),
-    BAD(501, "CONNECT a.example:80 HTTP/1.1\r\n" HOST "\r\n"),
-    BAD(501, "CONNECT / HTTP/1.1\r\n" HOST "\r\n"),
+    BAD(405, "CONNECT a.example:80 HTTP/1.1\r\n" HOST "\r\n"),
+    BAD(405, "CONNECT / HTTP/1.1\r\n" HOST "\r\n"),
 
     /* host */
     BAD(400, "GET / HTTP/1.1\r\n\r\n"),

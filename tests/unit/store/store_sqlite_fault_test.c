@@ -3,7 +3,7 @@
  * What the store said must hold, in the running store once the disk is well and after reopening. What a crash
  * or power loss leaves is tested in tests/unit/client/sqlite_file_fault_test.c.
  */
-#include "client/sqlite_file.h"
+#include "lib/findings_kit.h"
 #include "lib/sqlite_sys.h"
 #include "lib/store_kit.h"
 #include "lib/store_ledger.h"
@@ -50,8 +50,9 @@ static struct store *must_open(void)
 
 static void assert_sound(void)
 {
-	CLEANUP(buf_release) struct buf report = {0};
-	assert_int_equal(sqlite_file_check(path_in_folder("links.db"), &report, NULL), 0);
+	struct findings_kit found = findings_kit(NULL);
+	store_sqlite_check(path_in_folder("links.db"), true, false, NULL, &found.base);
+	assert_int_equal(found.base.bad_count, 0);
 }
 
 /* SQLite takes an EIO of a read for a damaged disk, and so do we. */
