@@ -27,6 +27,9 @@ int ask_and_print(struct client *c, const struct args *a, const char *method, co
 /* A string member, for people: "-" when it is missing or null. */
 const char *ask_text(const json_t *object, const char *name);
 
+/* Prints a text in a column of so many characters; a longer one is cut, or moves what follows. */
+void ask_column(const char *text, size_t width, bool cuts);
+
 /* These set a member. False: the text is not UTF-8, */
 bool ask_set_text(json_t *body, const char *name, const char *text);
 /* or not a whole number. */

@@ -150,6 +150,8 @@ static int examine(struct args *a)
 {
 	struct settings settings = {0};
 	struct err e;
+	if (client_check(a, &e) < 0)
+		return cmd_usage("%s", e.text);
 	if (settings_load(&settings, a->settings, a->setting_count, &e) < 0) {
 		report(false, "settings", "%s", e.text);
 		return 1;

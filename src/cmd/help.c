@@ -143,6 +143,8 @@ static void put_option(void *ctx, const struct command_option *o, const struct f
 		buf_printf(&text, "; '%s' means %s", f->none, f->null);
 	if (f && f->type == FIELD_TAGS)
 		buf_str(&text, STR("; may be repeated"));
+	if (f && field_takes_empty(f))
+		buf_str(&text, STR("; '' means none"));
 	if (f && f->type == FIELD_SECRET)
 		buf_str(&text, STR("; asked for, or read as a line of standard input"));
 	if (f)

@@ -68,9 +68,11 @@ static int update(struct client *c, struct args *a)
 static int delete (struct client *c, struct args *a)
 {
 	int r = 0;
-	for (int i = 0; r == 0 && i < a->word_count; i++) {
+	for (int i = 0; i < a->word_count; i++) {
 		char *path CLEANUP(freep) = ask_path("/api/v1/links/", a->words[i], "");
-		r = ask_and_print(c, a, "DELETE", path, "deleted %s", a->words[i]);
+		c->about = a->word_count > 1 ? a->words[i] : NULL;
+		int failed = ask_and_print(c, a, "DELETE", path, "deleted %s", a->words[i]);
+		r = r ? r : failed;
 	}
 	return r;
 }
@@ -131,12 +133,14 @@ static int list(struct client *c, struct args *a)
 	char *cursor CLEANUP(freep) = from ? strdup(from) : NULL;
 	char *path CLEANUP(freep) = ask_path("/api/v1/links?limit=", limit ? limit : all ? "1000" : "50", "");
 	json_t *collected = json_array();
+	bool has_header = false;
 	int r = 0;
-	if (!as_json)
-		printf("%-24s %-10s  %s\n", "KEY", "EXPIRES", "URL");
 	do {
 		json_t *page;
 		r = ask_page(c, path, &cursor, &page);
+		if (r == 0 && !as_json && !has_header)
+			printf("%-24s %-10s  %s\n", "KEY", "EXPIRES", "URL");
+		has_header = true;
 		json_t *links = json_object_get(page, "links");
 		if (as_json && links)
 			json_array_extend(collected, links);
@@ -196,7 +200,11 @@ static const struct command update_command = {
 };
 
 static const struct command delete_command = {
-    .name = "link delete", .arguments = "KEY...", .summary = "Delete links", .ask = delete};
+    .name = "link delete",
+    .arguments = "KEY...",
+    .summary = "Delete links",
+    .details = "All are tried. The exit status is 1 when one could not be deleted.",
+    .ask = delete};
 
 static const struct command permit_command = {.name = "link permit",
                                               .arguments = "KEY USER",
