@@ -18,6 +18,14 @@ int err_set(struct err *e, int code, const char *fmt, ...)
 	return code;
 }
 
+int err_about(struct err *e, int code, const char *setting)
+{
+	if (code == 0 || !e || strstr(e->text, setting))
+		return code;
+	const struct err before = *e;
+	return err_set(e, code, "%s: %s", setting, before.text);
+}
+
 const char *err_name(int code)
 {
 	switch (code) {
