@@ -109,6 +109,9 @@ int accounts_read_users(struct accounts *a, const uint64_t *ids, size_t n, struc
  * memory. */
 struct str account_display_name(struct arena *arena, const struct user_record *user);
 
+/* The first, middle and last name. STR_NULL: there is none, or out of memory. */
+struct str account_full_name(struct arena *arena, const struct user_record *user);
+
 /* Last uses of API keys that are not in the store yet: see key_uses_take. */
 size_t accounts_take_key_uses(struct accounts *a, size_t *at, struct registry_write *writes, size_t max);
 

@@ -48,20 +48,24 @@ static void put_unknown(struct accounts *a, const struct account_ref *ref, struc
 	put(a, ref, at, STR_NULL, clock_mono_ms() + UNKNOWN_MS, NULL);
 }
 
-struct str account_display_name(struct arena *arena, const struct user_record *user)
+struct str account_full_name(struct arena *arena, const struct user_record *user)
 {
 	const struct str parts[] = {user->first_name, user->middle_name, user->last_name};
 	struct buf CLEANUP(buf_release) name = {0};
-	if (user->email.ptr || user->id == 0)
-		return arena_str(arena, user->id ? user->email : STR("local"));
 	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
 		if (name.len > 0 && parts[i].len > 0)
 			buf_char(&name, ' ');
 		buf_str(&name, parts[i]);
 	}
-	if (name.len == 0)
-		buf_printf(&name, "user %llu", (unsigned long long)user->id);
-	return name.failed ? STR_NULL : arena_str(arena, buf_view(&name));
+	return name.failed || name.len == 0 ? STR_NULL : arena_str(arena, buf_view(&name));
+}
+
+struct str account_display_name(struct arena *arena, const struct user_record *user)
+{
+	if (user->email.ptr || user->id == 0)
+		return arena_str(arena, user->id ? user->email : STR("local"));
+	struct str name = account_full_name(arena, user);
+	return name.ptr ? name : arena_printf(arena, "user %llu", (unsigned long long)user->id);
 }
 
 static void put_user(struct accounts *a, const struct user_record *user, struct read_stamp at)

@@ -118,6 +118,13 @@ int ask_page(struct client *c, const char *path, char **cursor, json_t **ret)
 	return r;
 }
 
+void ask_print_json(json_t *document)
+{
+	json_dumpf(document, stdout, JSON_COMPACT);
+	putchar('\n');
+	json_decref(document);
+}
+
 int ask_list(struct client *c, const struct args *a, const char *path, const char *member, const char *header,
              void (*print)(const json_t *row))
 {
@@ -134,10 +141,7 @@ int ask_list(struct client *c, const struct args *a, const char *path, const cha
 		json_decref(page);
 	} while (r == 0 && cursor);
 	if (r == 0 && as_json) {
-		json_t *document = json_pack("{s:O}", member, all);
-		json_dumpf(document, stdout, JSON_COMPACT);
-		putchar('\n');
-		json_decref(document);
+		ask_print_json(json_pack("{s:O}", member, all));
 	} else if (r == 0) {
 		puts(header);
 		for (size_t i = 0; i < json_array_size(all); i++)

@@ -19,6 +19,9 @@ int ask_page(struct client *c, const char *path, char **cursor, json_t **ret);
 int ask_list(struct client *c, const struct args *a, const char *path, const char *member, const char *header,
              void (*print)(const json_t *row));
 
+/* Prints a document as one line, and frees it. */
+void ask_print_json(json_t *document);
+
 /* For requests without a body and an answer to show: prints the line on success, unless --json is given.
  * Returns the exit status. */
 int ask_and_print(struct client *c, const struct args *a, const char *method, const char *path,

@@ -13,16 +13,22 @@
 enum { FILES_WANTED = 4096, DISK_WANTED_MIB = 1024, QUEUE_MS = 5000 };
 static const int64_t year_2024_ms = 1704067200000;
 
+static json_t *results; /* with --json, the lines so far; otherwise NULL */
+
 /* One line of the report. */
 static void report(bool fine, const char *what, const char *fmt, ...) PRINTF_LIKE(3, 4);
 static void report(bool fine, const char *what, const char *fmt, ...)
 {
+	char *text CLEANUP(freep) = NULL;
 	va_list ap;
 	va_start(ap, fmt);
-	printf("%-4s %-12s ", fine ? "ok" : "BAD", what);
-	vprintf(fmt, ap);
-	putchar('\n');
+	ASSERT(vasprintf(&text, fmt, ap) >= 0);
 	va_end(ap);
+	if (results)
+		json_array_append_new(results,
+		                      json_pack("{s:s, s:b, s:s}", "name", what, "ok", fine, "detail", text));
+	else
+		printf("%-4s %-12s %s\n", fine ? "ok" : "BAD", what, text);
 }
 
 static bool report_answer(const char *what, int r, const struct err *e)
@@ -146,15 +152,13 @@ static bool check_seen(const char *urls)
 	return report_answer("seen", r, &e);
 }
 
-static int examine(struct args *a)
+static bool check_all(struct args *a)
 {
 	struct settings settings = {0};
 	struct err e;
-	if (client_check(a, &e) < 0)
-		return cmd_usage("%s", e.text);
 	if (settings_load(&settings, a->settings, a->setting_count, &e) < 0) {
 		report(false, "settings", "%s", e.text);
-		return 1;
+		return false;
 	}
 	report(true, "settings", "are valid");
 	bool fine = check_clock();
@@ -165,7 +169,19 @@ static int examine(struct args *a)
 	fine &= check_queue(&settings.queue);
 	fine &= check_seen(settings.serve.seen_url);
 	settings_release(&settings);
-	return fine ? 0 : 1;
+	return fine;
+}
+
+static int examine(struct args *a)
+{
+	struct err e;
+	if (client_check(a, &e) < 0)
+		return cmd_usage("%s", e.text);
+	results = args_has(a, "--json") ? json_array() : NULL;
+	bool fine = check_all(a);
+	if (results)
+		ask_print_json(json_pack("{s:b, s:o}", "ok", fine, "checks", results));
+	return fine ? 0 : EXIT_FAILED;
 }
 
 const struct command doctor_command = {
@@ -174,7 +190,8 @@ const struct command doctor_command = {
     .details =
         "Prints a line for each check: ok, or BAD and what to do. The exit status is 1 when one is BAD.",
     .examples = "curt doctor --data /srv/curt",
-    .options = (const struct command_option[]){{"--server URL", "Check this server; or set CURT_URL."},
+    .options = (const struct command_option[]){{"--json", "Print the report as JSON."},
+                                               {"--server URL", "Check this server; or set CURT_URL."},
                                                {"--api-key KEY",
                                                 "The API key for --server; or set CURT_API_KEY."},
                                                {NULL, NULL}},

@@ -275,6 +275,9 @@ static int print(struct args *a)
 	struct buf CLEANUP(buf_release) out = {0};
 	const char *shell = args_value(a, "--completion");
 	const struct command *c = &root_command;
+	if (a->given_count + (a->word_count > 0) > 1)
+		return cmd_usage(
+		    "'curt help' takes the name of a command or one option, not both; see 'curt help help'");
 	for (int i = 0; i < a->word_count; i++) {
 		struct suggestion nearest;
 		const struct command *next = command_find(c, a->words[i], &nearest);

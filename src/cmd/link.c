@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+enum { EMAIL_WIDTH = 32 };
+
 /* One line of `curt link get`. */
 static void print_field(const struct field *f, const json_t *link)
 {
@@ -101,11 +103,12 @@ static int permitted(struct client *c, struct args *a)
 	int r = ask(c, "GET", path, NULL, args_has(a, "--json"), &answer);
 	const json_t *users = json_object_get(answer, "users");
 	if (users)
-		printf("%-6s %s\n", "ID", "USER");
+		printf("%-6s %-*s %s\n", "ID", EMAIL_WIDTH, "EMAIL", "NAME");
 	for (size_t i = 0; i < json_array_size(users); i++) {
 		const json_t *user = json_array_get(users, i);
-		printf("%-6lld %s\n", json_integer_value(json_object_get(user, "id")),
-		       ask_text(user, "name"));
+		printf("%-6lld ", json_integer_value(json_object_get(user, "id")));
+		ask_column(ask_text(user, "email"), EMAIL_WIDTH, false);
+		printf(" %s\n", ask_text(user, "name"));
 	}
 	if (users && strcmp(ask_text(answer, "visibility"), "public") == 0)
 		puts("the link is public: everybody may follow it");
@@ -149,10 +152,7 @@ static int list(struct client *c, struct args *a)
 		json_decref(page);
 	} while (r == 0 && all && cursor);
 	if (r == 0 && as_json) {
-		json_t *document = json_pack("{s:o, s:s?}", "links", collected, "next", cursor);
-		json_dumpf(document, stdout, JSON_COMPACT);
-		putchar('\n');
-		json_decref(document);
+		ask_print_json(json_pack("{s:o, s:s?}", "links", collected, "next", cursor));
 		return 0;
 	}
 	json_decref(collected);

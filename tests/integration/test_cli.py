@@ -167,13 +167,15 @@ def test_a_link_gets_another_password(way):
 
 
 def test_users_are_permitted_and_forbidden_to_follow_a_private_link(way):
-    ada, grace = [make_user(way.look(), f"{name}@example.com")["id"] for name in ("ada", "grace")]
+    ada = make_user(way.look(), "ada@example.com", first_name="Ada", last_name="Lovelace")["id"]
+    grace = make_user(way.look(), "grace@example.com")["id"]
     way("link", "create", URL, "--alias", "board", "--private")
-    assert way("link", "permitted", "board") == "ID     USER\n"
+    assert way("link", "permitted", "board").split() == ["ID", "EMAIL", "NAME"]
     assert way("link", "permit", "board", "Ada@example.com") == "Ada@example.com is on the list of board\n"
     assert way("link", "permit", "board", str(grace), "--json") == ""
-    assert way("link", "permitted", "board").splitlines()[1:] == [f"{ada:<6} ada@example.com",
-                                                                 f"{grace:<6} grace@example.com"]
+    rows = way("link", "permitted", "board").splitlines()
+    assert [row.split(None, 2) for row in rows[1:]] == [[str(ada), "ada@example.com", "Ada Lovelace"],
+                                                       [str(grace), "grace@example.com", "-"]]
     assert way("link", "forbid", "board", "grace@example.com") == "grace@example.com is off the list of board\n"
     assert [user["id"] for user in way.json("link", "permitted", "board")["users"]] == [ada]
     way("link", "update", "board", "--public")
@@ -847,6 +849,9 @@ def test_a_command_that_is_not_complete_gets_the_usage_and_status_2(args, word):
     (["version", "--data", "x"], "unknown option '--data'"),
     (["serve", "--log-level", "loud"], "--log-level: log.level must be one of"), (["serve", "--listen"], "--listen needs a value"),
     (["help", "--completion", "csh"], "bash, zsh or fish"),
+    (["help", "--man", "--markdown"], "one option"), (["help", "link", "--man"], "one option"),
+    (["reshard", "--status", "--dry-run"], "--status"), (["reshard", "--yes"], "--yes confirms --forget"),
+    (["reshard", "--forget", "x", "--dry-run"], "--forget"), (["reshard", "--forget", "x", "--leave", "y"], "--forget"),
 ], ids=str)
 def test_wrong_usage_ends_with_a_sentence_and_status_2(args, word, tmp_path):
     done = curt(*args, cwd=tmp_path)
@@ -1018,6 +1023,21 @@ def doctor(*args, wrapper=(), env=None):
     assert all(report), done.stdout
     assert done.returncode == (1 if any(line[1] == "BAD" for line in report) else 0)
     return {line[2]: (line[1].strip(), line[3]) for line in report}
+
+
+def test_the_doctor_reports_as_json_too(server, tmp_path):
+    done = curt("doctor", "--json", "--data", server.data)
+    report = json.loads(done.stdout)
+    lines = doctor("--data", server.data)
+    assert done.returncode == 0 and report["ok"] is True
+    assert [check["name"] for check in report["checks"]] == list(lines)
+    assert report["checks"][0] == {"name": "settings", "ok": True, "detail": "are valid"}
+    for args, name in ((["--data", tmp_path], "data"), (["--listen", "x"], "settings")):
+        (tmp_path / "cat.jpg").write_bytes(b"cat")
+        done = curt("doctor", "--json", *args)
+        report = json.loads(done.stdout)
+        assert (done.returncode, report["ok"]) == (1, False)
+        assert [check["name"] for check in report["checks"] if not check["ok"]] == [name]
 
 
 def test_the_doctor_finds_a_working_server_well(server):
