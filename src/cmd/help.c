@@ -47,7 +47,9 @@ static const struct topic topics[] = {
           "Any setting, such as CURT_STORE_URL. CURT_SERVE_LISTEN may be written CURT_LISTEN."},
          {"CURT_URL", "The server that commands ask, as --server."},
          {"CURT_API_KEY", "The API key for that server, as --api-key."},
-         {"CURT_ADMIN_KEY", "The admin's API key on the first start; otherwise curt makes one."},
+         {"CURT_ADMIN_KEY",
+          "The admin's API key on the first start; otherwise curt makes one. Later starts log a "
+          "warning when it is not an admin key of the store."},
          {NULL, NULL}}},
 };
 

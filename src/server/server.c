@@ -473,8 +473,6 @@ int server_start(struct server *s, struct err *e)
 	if (r == 0)
 		r = s->is_private ? init_private_identity(s, &wanted, e)
 		                  : identity_init(&s->identity, s->settings.serve.base_url, &addr, e);
-	if (r == 0 && !s->is_private)
-		r = folder_remember_base_url(&s->folder, s->identity.base_url, e);
 	if (r == 0)
 		r = backend_open_store_with(s->settings.serve.store_url, s->settings.serve.store_replicas,
 		                            &s->folder, &s->store, e);
@@ -488,6 +486,10 @@ int server_start(struct server *s, struct err *e)
 		r = start_pools(s, e);
 	if (r == 0)
 		r = start_workers(s, e);
+	struct err why;
+	if (r == 0 && !s->is_private && folder_remember_base_url(&s->folder, s->identity.base_url, &why) < 0)
+		log_warn("server", "base URL not stored, commands without a server may print another: %s",
+		         why.text);
 	return r;
 }
 

@@ -392,7 +392,7 @@ def test_the_list_shows_email_addresses_to_admins_only(shared):
         return [(user["id"], user["email"], user["name"]) for user in client.get(f"{LINKS}/{link}/permissions").json()["users"]]
     assert listed(owner) == [(ada["id"], "a***@sub.example.com", None), (umlaut["id"], "ü***@example.org", None),
                              (nameless, None, None)]
-    assert listed(shared) == [(ada["id"], ada["email"], ada["email"]), (umlaut["id"], umlaut["email"], umlaut["email"]),
+    assert listed(shared) == [(ada["id"], ada["email"], "Ada Lovelace"), (umlaut["id"], umlaut["email"], None),
                               (nameless, None, "robot")]
     owner_key = shared.client(key_of(shared, owner.user)["key"])
     assert listed(owner_key) == listed(owner)
