@@ -109,7 +109,8 @@ int main(int argc, char **argv)
 	struct err e = {""};
 	struct rcache *cache;
 	struct redis *redis;
-	const struct rcache_listener listener = {.changed = nothing_of, .notified = nothing_of, .lost = nothing};
+	const struct rcache_listener listener = {
+	    .changed = nothing_of, .notified = nothing_of, .lost = nothing};
 	struct str urls = str_of(argv[1]);
 	must(rcache_redis_open(argv[1], "bench", &listener, &cache, &e) == 0, e.text);
 	must(redis_new(str_cut(&urls, ','), &redis, &e) == 0, e.text);

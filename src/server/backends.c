@@ -393,14 +393,28 @@ static int check_lease(const char *url, struct err *e)
 	return r;
 }
 
-int backend_check(const struct settings *s, struct err *e)
+/* Where new keys come from must fit the rest. */
+static int check_source(const struct settings *s, struct err *e)
 {
+	const char *url = strncmp(s->serve.store_url, "fault:", 6) == 0 ? strchr(s->serve.store_url, ';') + 1
+	                                                                : s->serve.store_url;
+	if (s->links.source == SOURCE_CLAIM && strncmp(url, sqlite_scheme, strlen(sqlite_scheme)) == 0)
+		return err_set(
+		    e, ERR_INVALID,
+		    "keys.source = claim needs a PostgreSQL store (store.url = postgres://...); set "
+		    "store.url, or keys.source = cipher");
 	if (s->links.source == SOURCE_POOL && !s->keys.url[0])
 		return err_set(
 		    e, ERR_INVALID,
 		    "keys.url is not set, and keys.source = pool needs the Redis servers that hold the "
 		    "keys; set keys.url, or keys.source = cipher");
+	return 0;
+}
+
+int backend_check(const struct settings *s, struct err *e)
+{
 	return check_store(s->serve.store_url, e)
+	       ?: check_source(s, e)
 	       ?: check_postgres_list("store.replicas", s->serve.store_replicas, REPLICAS_MAX, e)
 	       ?: check_sink(s->serve.sink_url, e)
 	       ?: check_redis("cache.url", s->serve.cache_url, e)

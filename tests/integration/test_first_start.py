@@ -125,7 +125,8 @@ def test_every_wrong_value_of_every_setting_is_found_before_anything_is_created(
 
 @pytest.mark.parametrize("text, word", [
     ("[keys]\nlow = 10\nhigh = 5\n", "keys.low = 10"), ("[keys]\ndb_low = 10\ndb_high = 5\n", "keys.db_low = 10"),
-    ("[keys]\nsource = pool\n", "keys.url is not set"), ("[serve]\nrole = stats\n", "serve.role = stats needs a shared sink"),
+    ("[keys]\nsource = pool\n", "keys.url is not set"), ("[keys]\nsource = claim\n", "keys.source = claim"),
+    ("[serve]\nrole = stats\n", "serve.role = stats needs a shared sink"),
     ("[queue]\nurl = kafka://127.0.0.1:1\noptions = security.protocol=ssl,ssl.ca.location=/no/such/file\n", "queue.options"),
 ], ids=str)
 def test_settings_that_contradict_each_other_are_found_before_anything_is_created(tmp_path, text, word):
