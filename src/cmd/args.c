@@ -19,7 +19,7 @@ int cmd_end(int status, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
-	fflush(stdout); /* what came before, for whoever reads both */
+	fflush(stdout); /* both may go to one place, in order */
 	fputs("curt: ", stderr);
 	vfprintf(stderr, fmt, ap);
 	fputc('\n', stderr);
@@ -51,13 +51,6 @@ int cmd_unknown(const struct command *parent, const char *word, struct suggestio
 	                 suggest_text(nearest, see));
 }
 
-/* "a, b or c" */
-static void put_words(struct buf *out, const char *const *words)
-{
-	for (size_t i = 0; words[i]; i++)
-		buf_printf(out, "%s%s", i == 0 ? "" : words[i + 1] ? ", " : " or ", words[i]);
-}
-
 int cmd_check_word(struct str option, struct str text, const char *const *words)
 {
 	struct buf CLEANUP(buf_release) takes = {0};
@@ -68,7 +61,7 @@ int cmd_check_word(struct str option, struct str text, const char *const *words)
 			return 0;
 		suggest_offer(&nearest, words[i]);
 	}
-	put_words(&takes, words);
+	field_words_list(&takes, &(struct field){.words = words});
 	const char *hint = suggest_text(&nearest, "");
 	return cmd_usage("%.*s takes %.*s, not '%.*s'%s%s", STR_ARG(option), STR_ARG(buf_view(&takes)),
 	                 STR_ARG(text), hint[0] ? "; " : "", hint);

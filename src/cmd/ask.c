@@ -48,7 +48,8 @@ static int print_problem(const struct client *c, int status, const struct buf *r
 		           : "%s needs an API key; give it with --api-key or CURT_API_KEY",
 		    c->url);
 	else if (str_eq(type, STR("urn:curt:no-such-address")))
-		buf_printf(&text, "%s has no such route; check the address of the server", c->url);
+		buf_printf(&text, "%s is not the address of a curt server; correct --server or CURT_URL",
+		           c->url);
 	else if (detail.ptr)
 		wording_put(&text, c->command, detail);
 	else

@@ -86,8 +86,8 @@ static int check_admin_key(struct err *e)
 	               ADMIN_KEY_BYTES_MIN);
 }
 
-/* A container starts again with the same environment: then the key is known. Another key is not added, because
- * whoever can set a variable would become admin; and redirects must not stop for it. */
+/* A container starts again with the same environment: then the key is known. Another key is not added: the
+ * admins of the store decide about keys. It is no reason to stop redirects, either. */
 static int compare_admin_key(struct server *s, struct arena *arena, struct err *e)
 {
 	uint8_t digest[KEY_DIGEST_BYTES];
@@ -100,10 +100,9 @@ static int compare_admin_key(struct server *s, struct arena *arena, struct err *
 	if (r < 0 && r != ERR_NOT_FOUND)
 		return err_set(e, r, "cannot read the API keys from the store (%s)", err_name(r));
 	if (!is_admin)
-		log_warn("server",
-		         "CURT_ADMIN_KEY is ignored: it is not an admin key of this store, and it is added "
-		         "only at the "
-		         "first start; unset it, or create a key with 'curt key create NAME --admin'");
+		log_warn("server", "CURT_ADMIN_KEY is ignored: it is not an admin key of this store, and "
+		                   "only the first start "
+		                   "adds it; unset it, or create a key with 'curt key create NAME --admin'");
 	return 0;
 }
 

@@ -678,6 +678,12 @@ def test_a_server_that_is_not_ours_is_found_out(answering, flags):
     assert (done.returncode, done.stdout) == (1, "") and "is not JSON" in done.stderr
 
 
+def test_a_wrong_path_of_a_server_is_reported(server):
+    done = curt("link", "list", "--server", f"{server.url}/elsewhere", "--api-key", ADMIN_KEY)
+    assert (done.returncode, done.stderr) == (
+        1, f"curt: {server.url}/elsewhere is not the address of a curt server; correct --server or CURT_URL\n")
+
+
 def test_options_that_do_not_apply_are_refused(server, tmp_path):
     done = curt("link", "list", "--data", server.data, "--api-key", "ck_hidden")
     assert (done.returncode, done.stdout) == (2, "")

@@ -112,6 +112,7 @@ def refuse(folder, text, *args, env=None):
     return done.stderr
 
 
+@pytest.mark.embedded("it sets store.url and cache.url itself")
 def test_every_wrong_value_of_every_setting_is_found_before_anything_is_created(tmp_path):
     rows = [row for row in settings() if f"{row[0]}.{row[1]}" not in ANY_TEXT]
     assert len(rows) > 80 and set(WRONG) <= {f"{section}.{name}" for section, name, _ in rows}
@@ -123,6 +124,7 @@ def test_every_wrong_value_of_every_setting_is_found_before_anything_is_created(
             assert shown in said, (value, said)
 
 
+@pytest.mark.embedded("it is about SQLite, too")
 @pytest.mark.parametrize("text, word", [
     ("[keys]\nlow = 10\nhigh = 5\n", "keys.low = 10"), ("[keys]\ndb_low = 10\ndb_high = 5\n", "keys.db_low = 10"),
     ("[keys]\nsource = pool\n", "keys.url is not set"), ("[keys]\nsource = claim\n", "keys.source = claim"),
