@@ -32,8 +32,7 @@ static void listed_json(struct buf *b, uint64_t id, const struct user_record *us
 		email_masked(b, email);
 	else
 		json_out_str_or_null(b, email);
-	struct str name = user->id && for_admin ? account_full_name(arena, user) : STR_NULL;
-	json_out_name_str(b, "name", name.len > 0 ? name : STR_NULL);
+	json_out_name_str(b, "name", user->id && for_admin ? account_full_name(arena, user) : STR_NULL);
 	buf_char(b, '}');
 }
 

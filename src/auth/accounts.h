@@ -105,12 +105,12 @@ int accounts_recheck_stored(struct accounts *a, const struct caller *c, int64_t 
 int accounts_read_users(struct accounts *a, const uint64_t *ids, size_t n, struct arena *arena,
                         struct user_record *ret);
 
-/* First, middle and last name; empty: there are none. STR_NULL: out of memory. */
-struct str account_full_name(struct arena *arena, const struct user_record *user);
-
 /* The email address, otherwise the names, otherwise "user 7"; "local" for the id 0. STR_NULL: out of
  * memory. */
 struct str account_display_name(struct arena *arena, const struct user_record *user);
+
+/* The first, middle and last name. STR_NULL: there is none, or out of memory. */
+struct str account_full_name(struct arena *arena, const struct user_record *user);
 
 /* Last uses of API keys that are not in the store yet: see key_uses_take. */
 size_t accounts_take_key_uses(struct accounts *a, size_t *at, struct registry_write *writes, size_t max);

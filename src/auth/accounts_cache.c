@@ -57,7 +57,7 @@ struct str account_full_name(struct arena *arena, const struct user_record *user
 			buf_char(&name, ' ');
 		buf_str(&name, parts[i]);
 	}
-	return name.failed ? STR_NULL : arena_str(arena, name.len ? buf_view(&name) : STR(""));
+	return name.failed || name.len == 0 ? STR_NULL : arena_str(arena, buf_view(&name));
 }
 
 struct str account_display_name(struct arena *arena, const struct user_record *user)
@@ -65,8 +65,7 @@ struct str account_display_name(struct arena *arena, const struct user_record *u
 	if (user->email.ptr || user->id == 0)
 		return arena_str(arena, user->id ? user->email : STR("local"));
 	struct str name = account_full_name(arena, user);
-	return name.ptr && name.len == 0 ? arena_printf(arena, "user %llu", (unsigned long long)user->id)
-	                                 : name;
+	return name.ptr ? name : arena_printf(arena, "user %llu", (unsigned long long)user->id);
 }
 
 static void put_user(struct accounts *a, const struct user_record *user, struct read_stamp at)

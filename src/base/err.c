@@ -1,5 +1,7 @@
 #include "base/err.h"
 
+#include "base/utf8.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -8,10 +10,20 @@ int err_set(struct err *e, int code, const char *fmt, ...)
 	if (e) {
 		va_list ap;
 		va_start(ap, fmt);
-		vsnprintf(e->text, sizeof(e->text), fmt, ap);
+		int len = vsnprintf(e->text, sizeof(e->text), fmt, ap);
 		va_end(ap);
+		if (len >= (int)sizeof(e->text)) /* no part of a character at the end */
+			e->text[utf8_prefix(str_of(e->text), sizeof(e->text)).len] = '\0';
 	}
 	return code;
+}
+
+int err_about(struct err *e, int code, const char *setting)
+{
+	if (code == 0 || !e || strstr(e->text, setting))
+		return code;
+	const struct err before = *e;
+	return err_set(e, code, "%s: %s", setting, before.text);
 }
 
 const char *err_name(int code)

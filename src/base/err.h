@@ -26,5 +26,8 @@ struct err {
 /* Fills the sentence when `e` is not NULL; returns `code`, so that a failure is one line. */
 int err_set(struct err *e, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
+/* Puts `setting` before a sentence that does not name it; returns `code`, and for 0 does nothing. */
+int err_about(struct err *e, int code, const char *setting);
+
 /* The code's name in lower case with dashes ("not-found"), for logs. */
 const char *err_name(int code);

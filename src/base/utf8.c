@@ -43,3 +43,14 @@ bool utf8_is_printable(struct str s)
 	}
 	return true;
 }
+
+struct str utf8_prefix(struct str s, size_t bytes_max)
+{
+	size_t last = 1; /* the length of what may be a character */
+	s.len = MIN(s.len, bytes_max);
+	while (last < 4 && last < s.len && ((unsigned char)s.ptr[s.len - last] & 0xc0) == 0x80)
+		last++;
+	if (s.len > 0 && utf8_first(str_n(s.ptr + s.len - last, last)) != last)
+		s.len -= last;
+	return s;
+}

@@ -77,6 +77,14 @@ static int options_set(rd_kafka_conf_t *conf, const char *options, struct err *e
 	return r;
 }
 
+int kafka_options_check(const char *options, struct err *e)
+{
+	rd_kafka_conf_t *conf = rd_kafka_conf_new();
+	int r = options_set(conf, options, e);
+	rd_kafka_conf_destroy(conf);
+	return r;
+}
+
 /* librdkafka's log lines are details; what matters is also an error. */
 static void log_from_client(const rd_kafka_t *rk, int level, const char *facility, const char *text)
 {

@@ -24,6 +24,9 @@ struct kafka_config {
 /* "kafka://host:port,host:port": the brokers, which point into it. ERR_INVALID. */
 int kafka_url_brokers(const char *url, const char **ret, struct err *e);
 
+/* Are these properties known to librdkafka, with such values? ERR_INVALID. */
+int kafka_options_check(const char *options, struct err *e);
+
 /* Producer */
 
 enum kafka_outgoing_state {

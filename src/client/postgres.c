@@ -107,15 +107,28 @@ int pg_pool_new(struct str url, size_t connections_max,
 	return r;
 }
 
+static void url_release(struct pg_pool *p)
+{
+	if (p->url)
+		explicit_bzero(p->url, strlen(p->url));
+	free(p->url);
+	free(p->address);
+}
+
+int pg_url_check(struct str url, struct err *e)
+{
+	struct pg_pool p = {0};
+	int r = url_parse(&p, url, e);
+	url_release(&p);
+	return r;
+}
+
 void pg_pool_free(struct pg_pool *p)
 {
 	if (!p)
 		return;
 	conn_pool_free(p->conns);
-	if (p->url)
-		explicit_bzero(p->url, strlen(p->url));
-	free(p->url);
-	free(p->address);
+	url_release(p);
 	free(p);
 }
 

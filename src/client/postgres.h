@@ -36,6 +36,7 @@ struct pg_statement {
 int pg_pool_new(struct str url, size_t connections_max,
                 int (*setup)(struct pg_conn *, void *ctx, struct err *e), void *ctx, struct pg_pool **ret,
                 struct err *e);
+int pg_url_check(struct str url, struct err *e);     /* the same without a pool */
 void pg_pool_free(struct pg_pool *p);                /* waits for connections in use */
 struct str pg_pool_address(const struct pg_pool *p); /* host:port/database, for messages and names */
 

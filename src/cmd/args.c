@@ -9,7 +9,7 @@
 
 /* Commands that ask a server have these too. */
 static const struct command_option client_options[] = {
-    {"--json", "Print the answer as JSON."},
+    {"--json", "Print the answer as JSON; nothing when the answer is empty."},
     {"--server URL", "Ask this server, instead of the one of the data folder; or set CURT_URL."},
     {"--api-key KEY", "The API key for --server; or set CURT_API_KEY."},
     {NULL, NULL},
@@ -19,6 +19,7 @@ int cmd_end(int status, const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
+	fflush(stdout); /* both may go to one place, in order */
 	fputs("curt: ", stderr);
 	vfprintf(stderr, fmt, ap);
 	fputc('\n', stderr);
@@ -48,6 +49,22 @@ int cmd_unknown(const struct command *parent, const char *word, struct suggestio
 		                 suggest_text(nearest, see));
 	return cmd_usage("unknown command '%s%s%s'; %s", parent->name, space, word,
 	                 suggest_text(nearest, see));
+}
+
+int cmd_check_word(struct str option, struct str text, const char *const *words)
+{
+	struct buf CLEANUP(buf_release) takes = {0};
+	struct suggestion nearest;
+	suggest_init(&nearest, text);
+	for (size_t i = 0; words[i]; i++) {
+		if (str_eq(text, str_of(words[i])))
+			return 0;
+		suggest_offer(&nearest, words[i]);
+	}
+	field_words_list(&takes, &(struct field){.words = words});
+	const char *hint = suggest_text(&nearest, "");
+	return cmd_usage("%.*s takes %.*s, not '%.*s'%s%s", STR_ARG(option), STR_ARG(buf_view(&takes)),
+	                 STR_ARG(text), hint[0] ? "; " : "", hint);
 }
 
 size_t option_len(const char *name)
@@ -172,6 +189,11 @@ static int check_words(const struct args *a)
 		min += word.ptr[0] != '[';
 		max = str_ends(word, STR("...")) ? INT_MAX : max + 1;
 	}
+	for (int i = 0; i < a->word_count; i++) {
+		if (!a->words[i][0])
+			return cmd_usage("'curt %s' takes %s, but argument %d is empty", c->name,
+			                 c->arguments ? c->arguments : "no arguments", i + 1);
+	}
 	if (a->word_count >= min && a->word_count <= max)
 		return 0;
 	return cmd_usage("'curt %s' takes %s, but got %d argument%s; see 'curt help %s'", c->name,
@@ -208,10 +230,18 @@ static int ask_server(struct args *a)
 	struct err e;
 	struct client c;
 	struct settings settings = {0};
+	bool is_remote = client_is_remote(a);
+	if (client_check(a, &e) < 0)
+		return cmd_usage("%s", e.text);
+	if (is_remote && a->setting_count > 0)
+		return cmd_usage("%.*s does not apply: %s names the server, which has its own settings",
+		                 (int)strcspn(a->settings[0], "="), a->settings[0],
+		                 args_has(a, "--server") ? "--server" : "CURT_URL");
 	if (a->command->prepare) { /* wrong settings are reported before the user types a password */
-		if (settings_load(&settings, a->settings, a->setting_count, &e) < 0)
+		if (!is_remote && settings_load(&settings, a->settings, a->setting_count, &e) < 0)
 			return cmd_fail("%s", e.text);
-		settings_release(&settings);
+		if (!is_remote)
+			settings_release(&settings);
 		int r = a->command->prepare(a);
 		if (r != 0)
 			return r;

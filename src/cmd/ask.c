@@ -1,18 +1,12 @@
 #include "cmd/ask.h"
 
+#include "base/utf8.h"
+#include "cmd/wording.h"
+
 #include <curl/curl.h>
 #include <sodium.h>
 #include <stdarg.h>
 #include <stdlib.h>
-
-static int print_problem(int status, const struct buf *response)
-{
-	json_t *problem = json_loadb(response->data ? response->data : "", response->len, 0, NULL);
-	const char *detail = json_string_value(json_object_get(problem, "detail"));
-	int r = detail ? cmd_fail("%s", detail) : cmd_fail("the server answered with status %d", status);
-	json_decref(problem);
-	return r;
-}
 
 /* Titles and names come from other users: on a terminal they are shown without control characters. */
 static void make_printable(json_t *value)
@@ -35,6 +29,34 @@ static void make_printable(json_t *value)
 	}
 	json_object_foreach(value, name, child) make_printable(child);
 	json_array_foreach(value, i, child) make_printable(child);
+}
+
+static int print_problem(const struct client *c, int status, const struct buf *response)
+{
+	json_t *problem = json_loadb(response->data ? response->data : "", response->len, 0, NULL);
+	make_printable(problem);
+	struct str detail = str_of(json_string_value(json_object_get(problem, "detail")));
+	struct str type = str_of(json_string_value(json_object_get(problem, "type")));
+	struct buf CLEANUP(buf_release) text = {0};
+	if (c->about)
+		buf_printf(&text, "%s: ", c->about);
+	if (str_eq(type, STR("urn:curt:key-required")))
+		buf_printf(
+		    &text,
+		    c->key ? "%s does not take this API key: it is unknown, revoked or expired, or its user "
+		             "is disabled; give another with --api-key or CURT_API_KEY"
+		           : "%s needs an API key; give it with --api-key or CURT_API_KEY",
+		    c->url);
+	else if (str_eq(type, STR("urn:curt:no-such-address")))
+		buf_printf(&text, "%s is not the address of a curt server; correct --server or CURT_URL",
+		           c->url);
+	else if (detail.ptr)
+		wording_put(&text, c->command, detail);
+	else
+		buf_printf(&text, "%s answered with status %d", c->url, status);
+	int r = cmd_fail("%.*s", STR_ARG(buf_view(&text)));
+	json_decref(problem);
+	return r;
 }
 
 /* In memory of the exact size: memory that grows leaves copies of a password behind. */
@@ -69,16 +91,19 @@ int ask(struct client *c, const char *method, const char *path, json_t *body, bo
 	body_free(body, text);
 	*ret = NULL;
 	if (r < 0)
-		return cmd_fail("%s", e.text);
+		return cmd_fail("%s%s%s", c->about ? c->about : "", c->about ? ": " : "", e.text);
 	if (status >= 300)
-		return print_problem(status, &response);
+		return print_problem(c, status, &response);
+	json_t *answer = response.len > 0 ? json_loadb(response.data, response.len, 0, NULL) : NULL;
+	if (response.len > 0 && !answer)
+		return cmd_fail("the answer of %s is not JSON; check that it is a server of curt", c->url);
 	if (print_json) {
 		fwrite(response.data, 1, response.len, stdout);
+		json_decref(answer);
 		return 0;
 	}
-	*ret = response.len > 0 ? json_loadb(response.data, response.len, 0, NULL) : NULL;
-	if (*ret)
-		make_printable(*ret);
+	make_printable(answer);
+	*ret = answer;
 	return 0;
 }
 
@@ -92,6 +117,13 @@ int ask_page(struct client *c, const char *path, char **cursor, json_t **ret)
 	const char *next = json_string_value(json_object_get(*ret, "next"));
 	*cursor = next ? strdup(next) : NULL;
 	return r;
+}
+
+void ask_print_json(json_t *document)
+{
+	json_dumpf(document, stdout, JSON_COMPACT);
+	putchar('\n');
+	json_decref(document);
 }
 
 int ask_list(struct client *c, const struct args *a, const char *path, const char *member, const char *header,
@@ -110,10 +142,7 @@ int ask_list(struct client *c, const struct args *a, const char *path, const cha
 		json_decref(page);
 	} while (r == 0 && cursor);
 	if (r == 0 && as_json) {
-		json_t *document = json_pack("{s:O}", member, all);
-		json_dumpf(document, stdout, JSON_COMPACT);
-		putchar('\n');
-		json_decref(document);
+		ask_print_json(json_pack("{s:O}", member, all));
 	} else if (r == 0) {
 		puts(header);
 		for (size_t i = 0; i < json_array_size(all); i++)
@@ -143,6 +172,17 @@ const char *ask_text(const json_t *object, const char *name)
 {
 	const char *text = json_string_value(json_object_get(object, name));
 	return text ? text : "-";
+}
+
+void ask_column(const char *text, size_t width, bool cuts)
+{
+	struct str rest = str_of(text);
+	for (; rest.len > 0 && (width > 0 || !cuts); width -= width > 0) {
+		size_t len = MAX(utf8_first(rest), 1);
+		fwrite(rest.ptr, 1, len, stdout);
+		rest = str_n(rest.ptr + len, rest.len - len);
+	}
+	printf("%*s", (int)width, "");
 }
 
 bool ask_set_text(json_t *body, const char *name, const char *text)

@@ -19,6 +19,9 @@ int ask_page(struct client *c, const char *path, char **cursor, json_t **ret);
 int ask_list(struct client *c, const struct args *a, const char *path, const char *member, const char *header,
              void (*print)(const json_t *row));
 
+/* Prints a document as one line, and frees it. */
+void ask_print_json(json_t *document);
+
 /* For requests without a body and an answer to show: prints the line on success, unless --json is given.
  * Returns the exit status. */
 int ask_and_print(struct client *c, const struct args *a, const char *method, const char *path,
@@ -26,6 +29,9 @@ int ask_and_print(struct client *c, const struct args *a, const char *method, co
 
 /* A string member, for people: "-" when it is missing or null. */
 const char *ask_text(const json_t *object, const char *name);
+
+/* Prints a text in a column of so many characters; a longer one is cut, or moves what follows. */
+void ask_column(const char *text, size_t width, bool cuts);
 
 /* These set a member. False: the text is not UTF-8, */
 bool ask_set_text(json_t *body, const char *name, const char *text);

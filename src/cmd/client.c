@@ -32,6 +32,7 @@ int client_call(struct client *c, const char *method, const char *path, struct s
 	if (body.ptr)
 		headers = curl_slist_append(headers, "Content-Type: application/json");
 	curl_easy_setopt(curl, CURLOPT_URL, url.data);
+	curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L); /* an argument in the path may be ".." */
 	curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
 	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
@@ -47,13 +48,83 @@ int client_call(struct client *c, const char *method, const char *path, struct s
 	}
 	CURLcode code = curl_easy_perform(curl);
 	long status = 0;
+	char *elsewhere = NULL;
 	curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+	curl_easy_getinfo(curl, CURLINFO_REDIRECT_URL,
+	                  &elsewhere); /* not followed: it would get the API key */
+	*ret_status = (int)status;
+	int r = 0;
+	if (code != CURLE_OK)
+		r = err_set(e, ERR_UNAVAILABLE, "cannot reach %s: %s", c->url, curl_easy_strerror(code));
+	else if (elsewhere)
+		r = err_set(e, ERR_UNAVAILABLE, "%s redirects to %.200s; name the right server with --server",
+		            c->url, elsewhere);
+	else if (response->failed)
+		r = err_set(e, ERR_NOMEM, "out of memory");
 	curl_slist_free_all(headers);
 	curl_easy_cleanup(curl);
-	*ret_status = (int)status;
-	if (code != CURLE_OK)
-		return err_set(e, ERR_UNAVAILABLE, "cannot reach %s: %s", c->url, curl_easy_strerror(code));
-	return response->failed ? err_set(e, ERR_NOMEM, "out of memory") : 0;
+	return r;
+}
+
+static const char *remote_url(const struct args *a)
+{
+	const char *option = args_value(a, "--server"), *variable = getenv("CURT_URL");
+	if (option)
+		return option;
+	return variable && variable[0] ? variable : NULL;
+}
+
+bool client_is_remote(const struct args *a)
+{
+	return remote_url(a) != NULL;
+}
+
+static bool url_has(CURLU *u, CURLUPart part)
+{
+	char *text = NULL;
+	curl_url_get(u, part, &text, 0);
+	curl_free(text);
+	return text != NULL;
+}
+
+/* libcurl knows more schemes. The message does not quote a URL with a password. */
+static int check_url(const char *name, const char *url, struct err *e)
+{
+	CURLU *u = curl_url();
+	char *scheme = NULL;
+	bool is_url = u && curl_url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK &&
+	              curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
+	              (strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0) &&
+	              !url_has(u, CURLUPART_QUERY) && !url_has(u, CURLUPART_FRAGMENT) &&
+	              strlen(url) < sizeof(((struct client *)0)->url);
+	bool has_user = is_url && (url_has(u, CURLUPART_USER) || url_has(u, CURLUPART_PASSWORD));
+	curl_free(scheme);
+	curl_url_cleanup(u);
+	if (has_user)
+		return err_set(e, ERR_INVALID,
+		               "%s takes no user and no password in the address; give the API key with "
+		               "--api-key or CURT_API_KEY",
+		               name);
+	if (!is_url)
+		return err_set(e, ERR_INVALID,
+		               "%s takes the http:// or https:// address of a server, such as "
+		               "https://s.example, not '%.*s'",
+		               name, (int)(strchr(url, '@') ? strcspn(url, ":") : MIN(strlen(url), 100)),
+		               url);
+	return 0;
+}
+
+int client_check(const struct args *a, struct err *e)
+{
+	const char *url = remote_url(a);
+	if (url)
+		return check_url(args_has(a, "--server") ? "--server" : "CURT_URL", url, e);
+	if (args_has(a, "--api-key"))
+		return err_set(
+		    e, ERR_INVALID,
+		    "--api-key needs --server URL or CURT_URL: on the data folder, commands need no "
+		    "key; leave it out");
+	return 0;
 }
 
 static void use_remote(struct client *c, const char *url, const char *key)
@@ -108,24 +179,15 @@ static int use_folder(struct client *c, struct server *own, struct err *e)
 	}
 }
 
-static const char *remote_url(const struct args *a)
-{
-	const char *url = args_value(a, "--server");
-	url = url ? url : getenv("CURT_URL");
-	return url && url[0] ? url : NULL;
-}
-
-bool client_is_remote(const struct args *a)
-{
-	return remote_url(a) != NULL;
-}
-
 int client_open(struct client *c, const struct args *a, struct err *e)
 {
-	*c = (struct client){.call_seconds = CALL_SECONDS};
+	*c = (struct client){.call_seconds = CALL_SECONDS, .command = a->command};
 	curl_global_init(CURL_GLOBAL_DEFAULT);
-	const char *url = remote_url(a), *key = args_value(a, "--api-key");
-	key = key ? key : getenv("CURT_API_KEY");
+	if (client_is_remote(a)) {
+		const char *key = args_value(a, "--api-key");
+		use_remote(c, remote_url(a), key ? key : getenv("CURT_API_KEY"));
+		return 0;
+	}
 	struct server *own = calloc(1, sizeof(*own));
 	if (!own)
 		return err_set(e, ERR_NOMEM, "out of memory");
@@ -136,10 +198,7 @@ int client_open(struct client *c, const struct args *a, struct err *e)
 		free(own);
 		return r;
 	}
-	if (url)
-		use_remote(c, url, key);
-	else
-		r = use_folder(c, own, e);
+	r = use_folder(c, own, e);
 	if (r == 0 && own->folder.path) {
 		signal(SIGPIPE, SIG_IGN);
 		r = server_start(own, e);

@@ -16,12 +16,19 @@ struct client {
 	char url[256];
 	char *key;
 	int call_seconds;
-	struct server *own; /* case 3; otherwise NULL */
+	struct server *own;            /* case 3; otherwise NULL */
+	const struct command *command; /* errors are told in terms of its options */
+	const char *about; /* of several arguments, the one that an error is about; NULL: the only one */
 };
+
+/* Does --server or CURT_URL name a server? */
+bool client_is_remote(const struct args *a);
+
+/* Checks --server and --api-key before anything is asked. ERR_INVALID with a sentence. */
+int client_check(const struct args *a, struct err *e);
 
 int client_open(struct client *c, const struct args *a, struct err *e);
 void client_close(struct client *c);
-bool client_is_remote(const struct args *a); /* case 1 */
 
 /* `body` may be STR_NULL. 0 for every answer, of any status; ERR_UNAVAILABLE when there was none. */
 int client_call(struct client *c, const char *method, const char *path, struct str body, struct buf *response,

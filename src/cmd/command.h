@@ -60,6 +60,12 @@ void help_put(const struct command *c, struct buf *out); /* what `curt help` pri
 /* False: the shell is not bash, zsh or fish. */
 bool completion_put(const char *shell, struct buf *out);
 
+/* Does an empty value of its option mean none? Where "none" could be meant as a value. */
+static inline bool field_takes_empty(const struct field *f)
+{
+	return f->type == FIELD_TAGS || (f->type == FIELD_TEXT && f->flags & FIELD_NULL && !f->none);
+}
+
 /* What follows the command's name, checked against the table. */
 struct args {
 	const struct command *command;
@@ -89,6 +95,9 @@ int cmd_end(int status, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* EXIT_USAGE for a word that is no subcommand or option of `parent`. */
 int cmd_unknown(const struct command *parent, const char *word, struct suggestion *nearest);
+
+/* EXIT_USAGE, with the nearest, unless the text is one of the words. `option` is "--step", or an argument. */
+int cmd_check_word(struct str option, struct str text, const char *const *words);
 
 /* Flushes standard output: 0, or EXIT_FAILED with a message when the output could not be written. */
 int cmd_flush(void);

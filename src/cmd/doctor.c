@@ -171,6 +171,8 @@ static int examine(struct args *a)
 	struct report report;
 	struct findings *f = &report.base;
 	struct err e;
+	if (client_check(a, &e) < 0)
+		return cmd_usage("%s", e.text);
 	report_begin(&report, a, false);
 	if (settings_load(&settings, a->settings, a->setting_count, &e) < 0) {
 		findings_add(f, VERDICT_BAD, "settings", "%s", e.text);

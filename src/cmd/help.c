@@ -47,7 +47,9 @@ static const struct topic topics[] = {
           "Any setting, such as CURT_STORE_URL. CURT_SERVE_LISTEN may be written CURT_LISTEN."},
          {"CURT_URL", "The server that commands ask, as --server."},
          {"CURT_API_KEY", "The API key for that server, as --api-key."},
-         {"CURT_ADMIN_KEY", "The admin's API key on the first start; otherwise curt makes one."},
+         {"CURT_ADMIN_KEY",
+          "The admin's API key on the first start; otherwise curt makes one. Later starts log a "
+          "warning when it is not an admin key of the store."},
          {NULL, NULL}}},
 };
 
@@ -143,6 +145,8 @@ static void put_option(void *ctx, const struct command_option *o, const struct f
 		buf_printf(&text, "; '%s' means %s", f->none, f->null);
 	if (f && f->type == FIELD_TAGS)
 		buf_str(&text, STR("; may be repeated"));
+	if (f && field_takes_empty(f))
+		buf_str(&text, STR("; '' means none"));
 	if (f && f->type == FIELD_SECRET)
 		buf_str(&text, STR("; asked for, or read as a line of standard input"));
 	if (f)
@@ -273,6 +277,9 @@ static int print(struct args *a)
 	struct buf CLEANUP(buf_release) out = {0};
 	const char *shell = args_value(a, "--completion");
 	const struct command *c = &root_command;
+	if (a->given_count + (a->word_count > 0) > 1)
+		return cmd_usage(
+		    "'curt help' takes the name of a command or one option, not both; see 'curt help help'");
 	for (int i = 0; i < a->word_count; i++) {
 		struct suggestion nearest;
 		const struct command *next = command_find(c, a->words[i], &nearest);

@@ -31,8 +31,9 @@ static void print_limit(const json_t *key, const char *name)
 
 static void print_key(const json_t *key)
 {
-	printf("%-6lld %-20s %-6lld ", json_integer_value(json_object_get(key, "id")), ask_text(key, "name"),
-	       json_integer_value(json_object_get(key, "user")));
+	printf("%-6lld ", json_integer_value(json_object_get(key, "id")));
+	ask_column(ask_text(key, "name"), 20, false);
+	printf(" %-6lld ", json_integer_value(json_object_get(key, "user")));
 	print_scopes(key);
 	print_limit(key, "creates_limit");
 	print_limit(key, "redirects_limit");

@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+enum { EMAIL_WIDTH = 32 };
+
 /* One line of `curt link get`. */
 static void print_field(const struct field *f, const json_t *link)
 {
@@ -68,9 +70,11 @@ static int update(struct client *c, struct args *a)
 static int delete (struct client *c, struct args *a)
 {
 	int r = 0;
-	for (int i = 0; r == 0 && i < a->word_count; i++) {
+	for (int i = 0; i < a->word_count; i++) {
 		char *path CLEANUP(freep) = ask_path("/api/v1/links/", a->words[i], "");
-		r = ask_and_print(c, a, "DELETE", path, "deleted %s", a->words[i]);
+		c->about = a->word_count > 1 ? a->words[i] : NULL;
+		int failed = ask_and_print(c, a, "DELETE", path, "deleted %s", a->words[i]);
+		r = r ? r : failed;
 	}
 	return r;
 }
@@ -99,12 +103,12 @@ static int permitted(struct client *c, struct args *a)
 	int r = ask(c, "GET", path, NULL, args_has(a, "--json"), &answer);
 	const json_t *users = json_object_get(answer, "users");
 	if (users)
-		printf("%-6s %s\n", "ID", "USER");
+		printf("%-6s %-*s %s\n", "ID", EMAIL_WIDTH, "EMAIL", "NAME");
 	for (size_t i = 0; i < json_array_size(users); i++) {
 		const json_t *user = json_array_get(users, i);
-		bool has_email = json_is_string(json_object_get(user, "email"));
-		printf("%-6lld %s\n", json_integer_value(json_object_get(user, "id")),
-		       ask_text(user, has_email ? "email" : "name"));
+		printf("%-6lld ", json_integer_value(json_object_get(user, "id")));
+		ask_column(ask_text(user, "email"), EMAIL_WIDTH, false);
+		printf(" %s\n", ask_text(user, "name"));
 	}
 	if (users && strcmp(ask_text(answer, "visibility"), "public") == 0)
 		puts("the link is public: everybody may follow it");
@@ -132,12 +136,14 @@ static int list(struct client *c, struct args *a)
 	char *cursor CLEANUP(freep) = from ? strdup(from) : NULL;
 	char *path CLEANUP(freep) = ask_path("/api/v1/links?limit=", limit ? limit : all ? "1000" : "50", "");
 	json_t *collected = json_array();
+	bool has_header = false;
 	int r = 0;
-	if (!as_json)
-		printf("%-24s %-10s  %s\n", "KEY", "EXPIRES", "URL");
 	do {
 		json_t *page;
 		r = ask_page(c, path, &cursor, &page);
+		if (r == 0 && !as_json && !has_header)
+			printf("%-24s %-10s  %s\n", "KEY", "EXPIRES", "URL");
+		has_header = true;
 		json_t *links = json_object_get(page, "links");
 		if (as_json && links)
 			json_array_extend(collected, links);
@@ -146,10 +152,7 @@ static int list(struct client *c, struct args *a)
 		json_decref(page);
 	} while (r == 0 && all && cursor);
 	if (r == 0 && as_json) {
-		json_t *document = json_pack("{s:o, s:s?}", "links", collected, "next", cursor);
-		json_dumpf(document, stdout, JSON_COMPACT);
-		putchar('\n');
-		json_decref(document);
+		ask_print_json(json_pack("{s:o, s:s?}", "links", collected, "next", cursor));
 		return 0;
 	}
 	json_decref(collected);
@@ -197,7 +200,11 @@ static const struct command update_command = {
 };
 
 static const struct command delete_command = {
-    .name = "link delete", .arguments = "KEY...", .summary = "Delete links", .ask = delete};
+    .name = "link delete",
+    .arguments = "KEY...",
+    .summary = "Delete links",
+    .details = "All are tried. The exit status is 1 when one could not be deleted.",
+    .ask = delete};
 
 static const struct command permit_command = {.name = "link permit",
                                               .arguments = "KEY USER",

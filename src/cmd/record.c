@@ -9,32 +9,54 @@ static bool flag_given(const struct args *a, const struct field *f, bool on)
 	return on ? bar && args_has(a, bar + 1) : args_has(a, f->option);
 }
 
-static bool is_number(const struct field *f, const char *text)
-{
-	uint64_t n;
-	if (f->none && strcmp(text, f->none) == 0)
-		return true;
-	if (f->words)
-		return field_value(f, str_of(text), &n);
-	return str_u64(str_of(text), &n) && n <= INT64_MAX;
-}
-
-static int check_number(const struct field *f, const char *text)
+/* "3.0" is 3, and people write it. */
+static int refuse_number(const struct field *f, const char *text)
 {
 	struct buf CLEANUP(buf_release) takes = {0};
-	if (!text || (f->type != FIELD_NUMBER && f->type != FIELD_SECONDS) || is_number(f, text))
-		return 0;
-	if (f->words)
-		field_words_list(&takes, f);
-	else
-		buf_printf(&takes, f->none ? "a whole number or %s" : "a whole number", f->none);
+	size_t digits = strspn(text, "0123456789");
+	const char *rest = text + digits;
+	bool is_whole = digits > 0 && rest[0] == '.' && rest[1 + strspn(rest + 1, "0")] == '\0';
+	buf_str(&takes, STR("a whole number"));
+	if (f->min > 0 || f->max > 0)
+		buf_printf(&takes, " from %ju to %ju", (uintmax_t)f->min,
+		           (uintmax_t)(f->max ? f->max : INT64_MAX));
+	if (f->none)
+		buf_printf(&takes, " or %s", f->none);
+	if (is_whole)
+		return cmd_usage("%.*s takes %.*s; write %.*s, not %s", (int)option_len(f->option), f->option,
+		                 STR_ARG(buf_view(&takes)), (int)digits, text, text);
 	return cmd_usage("%.*s takes %.*s, not '%s'", (int)option_len(f->option), f->option,
 	                 STR_ARG(buf_view(&takes)), text);
 }
 
+static int check_number(const struct field *f, const char *text)
+{
+	uint64_t n;
+	bool is_right = str_u64(str_of(text), &n) && n >= f->min && n <= (f->max ? f->max : INT64_MAX);
+	return is_right || (f->none && strcmp(text, f->none) == 0) ? 0 : refuse_number(f, text);
+}
+
+/* The form of a value; other rules are the server's. */
+static int check_value(const struct field *f, const char *text)
+{
+	const struct str option = str_n(f->option, option_len(f->option));
+	int r = 0;
+	switch (f->type) {
+	case FIELD_NUMBER:
+	case FIELD_SECONDS:
+		return f->words ? cmd_check_word(option, str_of(text), f->words) : check_number(f, text);
+	case FIELD_ENUM: return cmd_check_word(option, str_of(text), f->words);
+	case FIELD_SET:
+		for (struct str rest = str_of(text); r == 0 && rest.ptr;)
+			r = cmd_check_word(option, str_trim(str_cut(&rest, ',')), f->words);
+		return r;
+	default: return 0;
+	}
+}
+
 int record_prepare(struct args *a)
 {
-	bool wants_secret = false;
+	bool wants_secret = false, is_any_given = false;
 	struct err e;
 	for (size_t i = 0; i < a->command->fields->count; i++) {
 		const struct field *f = &a->command->fields->rows[i];
@@ -43,17 +65,21 @@ int record_prepare(struct args *a)
 		if (flag_given(a, f, false) && flag_given(a, f, true))
 			return cmd_usage("%s and %.*s exclude each other; give one of them",
 			                 strchr(f->option, '|') + 1, (int)option_len(f->option), f->option);
+		const char *text = args_value(a, f->option);
 		wants_secret |= f->type == FIELD_SECRET && flag_given(a, f, true);
-		int r = check_number(f, args_value(a, f->option));
+		is_any_given |= flag_given(a, f, false) || flag_given(a, f, true);
+		int r = text ? check_value(f, text) : 0;
 		if (r != 0)
 			return r;
 	}
+	if (!is_any_given && a->command->field_flag == FIELD_PATCH)
+		return cmd_usage("no option says what to change; see 'curt help %s'", a->command->name);
 	return wants_secret && secret_read(&a->secret, "password of the link", &e) < 0
 	           ? cmd_fail("%s", e.text)
 	           : 0;
 }
 
-/* All --tag options; false when one is not UTF-8. */
+/* All --tag options; a single empty one means no tags. False when one is not UTF-8. */
 static bool set_words(json_t *body, const struct field *f, const struct args *a)
 {
 	json_t *array = json_array();
@@ -62,6 +88,8 @@ static bool set_words(json_t *body, const struct field *f, const struct args *a)
 		if (str_eq(a->given[i].name, str_n(f->option, option_len(f->option))))
 			fine &= json_array_append_new(array, json_string(a->given[i].value)) == 0;
 	}
+	if (json_array_size(array) == 1 && json_string_length(json_array_get(array, 0)) == 0)
+		json_array_clear(array);
 	return json_object_set_new(body, f->name, array) == 0 && fine;
 }
 
@@ -105,7 +133,8 @@ static bool set_field(json_t *body, const struct field *f, const char *text, con
 		return true;
 	if (f->type == FIELD_TAGS)
 		return set_words(body, f, a);
-	if (f->none && strcmp(text, f->none) == 0)
+	bool is_none = f->none ? strcmp(text, f->none) == 0 : field_takes_empty(f) && !text[0];
+	if (is_none)
 		return json_object_set_new(body, f->name, json_null()) == 0;
 	if (f->type == FIELD_SET)
 		return set_list(body, f->name, text);

@@ -163,10 +163,27 @@ static int run_on(const struct settings *s, const struct args *a, struct err *e)
 	return r;
 }
 
+/* Options of what is not done would be ignored. */
+static int check_options(const struct args *a)
+{
+	if (args_has(a, "--status") && a->given_count > 1)
+		return cmd_usage(
+		    "--status changes nothing and goes with no other option; leave the others out");
+	if (args_has(a, "--forget") && (args_has(a, "--dry-run") || args_has(a, "--leave")))
+		return cmd_usage(
+		    "--forget moves nothing and does not go with --dry-run or --leave; leave those out");
+	if (args_has(a, "--yes") && !args_has(a, "--forget"))
+		return cmd_usage("--yes confirms --forget, which is not given; leave it out");
+	return 0;
+}
+
 static int run(struct args *a)
 {
 	struct settings settings = {0};
 	struct err e = {""};
+	int wrong = check_options(a);
+	if (wrong)
+		return wrong;
 	if (settings_load(&settings, a->settings, a->setting_count, &e) < 0)
 		return cmd_fail("%s", e.text);
 	signal(SIGPIPE, SIG_IGN);

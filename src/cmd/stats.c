@@ -4,10 +4,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { BAR_WIDTH = 40, CATCH_UP_MS = 30000, LOOK_MS = 50 };
+enum { BAR_WIDTH = 40, VALUE_WIDTH = 28, CATCH_UP_MS = 30000, LOOK_MS = 50 };
 
-static const char *const tables[] = {"referrer", "country",  "browser", "os",
-                                     "device",   "language", "source",  "bot"};
+static const char *const tables[] = {"referrer", "country", "browser", "os", "device",
+                                     "language", "source",  "bot",     NULL};
+static const char *const steps[] = {"minute", "hour", "day", "week", "month", NULL};
+static const char *const bots[] = {"include", "exclude", "only", NULL};
 
 static long long number(const json_t *object, const char *name)
 {
@@ -64,7 +66,9 @@ static void print_table(const json_t *answer, const char *name)
 	printf("\n%s\n", name);
 	for (size_t i = 0; i < json_array_size(rows); i++) {
 		const json_t *row = json_array_get(rows, i);
-		printf("  %-28.28s %10lld %5.1f %%  ", ask_text(row, "value"), number(row, "clicks"),
+		fputs("  ", stdout);
+		ask_column(ask_text(row, "value"), VALUE_WIDTH, true);
+		printf(" %10lld %5.1f %%  ", number(row, "clicks"),
 		       100.0 * (double)number(row, "clicks") / (double)clicks);
 		print_bar(number(row, "clicks"), clicks);
 	}
@@ -83,7 +87,9 @@ static void print_top(const json_t *answer)
 		printf("\n%-30s %12s %10s %8s\n", "ads", "impressions", "clicks", "ratio");
 	for (size_t i = 0; i < json_array_size(ads); i++) {
 		const json_t *ad = json_array_get(ads, i);
-		printf("  %-28.28s %12lld", ask_text(ad, "ad"), number(ad, "impressions"));
+		fputs("  ", stdout);
+		ask_column(ask_text(ad, "ad"), VALUE_WIDTH, true);
+		printf(" %12lld", number(ad, "impressions"));
 		if (json_is_null(json_object_get(ad, "clicks")))
 			printf(" %10s %8s\n", "-", "-");
 		else
@@ -113,7 +119,7 @@ static void print_answer(const json_t *answer, const char *key)
 	}
 	print_top(answer);
 	print_series(answer);
-	for (size_t i = 0; i < ARRAY_LEN(tables); i++)
+	for (size_t i = 0; tables[i]; i++)
 		print_table(answer, tables[i]);
 }
 
@@ -153,14 +159,42 @@ static void path_of(const struct args *a, const char *key, struct buf *path)
 	buf_char(path, '\0');
 }
 
-static int check_where(struct args *a)
+static int check_where(const struct args *a)
 {
+	struct str seen[ARRAY_LEN(tables)];
+	size_t count = 0;
 	for (size_t i = 0; i < a->given_count; i++) {
-		if (str_eq(a->given[i].name, STR("--where")) && !strchr(a->given[i].value, '='))
+		struct str value = str_of(a->given[i].value);
+		struct str name = str_cut(&value, '=');
+		if (!str_eq(a->given[i].name, STR("--where")))
+			continue;
+		if (!value.ptr)
 			return cmd_usage("--where takes NAME=VALUE, such as browser=Firefox, not '%s'",
 			                 a->given[i].value);
+		int r = cmd_check_word(STR("the NAME of --where"), name, tables);
+		if (r != 0)
+			return r;
+		for (size_t k = 0; k < count; k++) {
+			if (str_eq(seen[k], name))
+				return cmd_usage(
+				    "--where %.*s is given twice, and no visit has two values of it; "
+				    "give one of them",
+				    STR_ARG(name));
+		}
+		seen[count++] = name;
 	}
 	return 0;
+}
+
+static int prepare(struct args *a)
+{
+	const char *step = args_value(a, "--step"), *which = args_value(a, "--bots");
+	int r = check_where(a);
+	if (r == 0 && step)
+		r = cmd_check_word(STR("--step"), str_of(step), steps);
+	if (r == 0 && which)
+		r = cmd_check_word(STR("--bots"), str_of(which), bots);
+	return r;
 }
 
 /* A server inside this process first reads what a killed server left in the event log. */
@@ -214,6 +248,6 @@ const struct command stats_command = {
             {"--bots WHICH", "include (the default), exclude or only."},
             {"--limit N", "Rows of each table; 10 by default."},
             {NULL, NULL}},
-    .prepare = check_where,
+    .prepare = prepare,
     .ask = stats,
 };

@@ -36,8 +36,9 @@ static void print_user(const json_t *user)
 {
 	static const char *const names[] = {"first_name", "middle_name", "last_name"};
 	bool named = false;
-	printf("%-6lld %-32s %-7s %-8s", json_integer_value(json_object_get(user, "id")),
-	       ask_text(user, "email"), ask_text(user, "role"),
+	printf("%-6lld ", json_integer_value(json_object_get(user, "id")));
+	ask_column(ask_text(user, "email"), 32, false);
+	printf(" %-7s %-8s", ask_text(user, "role"),
 	       json_is_true(json_object_get(user, "enabled")) ? "yes" : "no");
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		const char *name = json_string_value(json_object_get(user, names[i]));
@@ -73,6 +74,12 @@ static int passwd(struct client *c, struct args *a)
 	json_t *body = json_object();
 	bool fine = ask_set_secret(body, "password", &a->secret);
 	return fine ? change(c, a, body, "changed the password of") : record_not_utf8(body);
+}
+
+static int check_role(struct args *a)
+{
+	return cmd_check_word(STR("ROLE"), str_of(a->words[1]),
+	                      fields_find(&user_fields, STR("role"))->words);
 }
 
 static int role(struct client *c, struct args *a)
@@ -134,6 +141,7 @@ static const struct command role_command = {
     .summary = "Change a user's role",
     .details = "A viewer sees their own links and statistics. An editor also creates, changes and deletes "
                "links. An admin sees all links and manages users and keys.",
+    .prepare = check_role,
     .ask = role,
 };
 

@@ -5,6 +5,7 @@
  */
 #include "config/config.h"
 
+#include "base/utf8.h"
 #include "config/ini.h"
 #include "config/names.h"
 #include "config/value.h"
@@ -95,12 +96,12 @@ static int unknown(const struct loader *s, const char *where, struct str section
 	}
 	buf_char(&known, '\0');
 	const char *hint = suggest_text(&nearest, known.data);
-	int len = (int)MIN(name.len, 60);
+	struct str shown = utf8_prefix(name, CONF_BYTES_SHOWN);
 	if (!section.ptr)
-		return err_set(s->e, ERR_INVALID, "%s: unknown section [%.*s]; %s", where, len, name.ptr,
+		return err_set(s->e, ERR_INVALID, "%s: unknown section [%.*s]; %s", where, STR_ARG(shown),
 		               hint);
 	return err_set(s->e, ERR_INVALID, "%s: section [%.*s] has no '%.*s'; %s", where, STR_ARG(section),
-	               len, name.ptr, hint);
+	               STR_ARG(shown), hint);
 }
 
 static int take_pair(struct loader *s, const char *where, unsigned line, struct str section,
@@ -143,7 +144,7 @@ static int loader_read_text(struct loader *s, const char *file, struct str text)
 			if (!section.ptr)
 				return err_set(s->e, ERR_INVALID,
 				               "%s: '%.*s' comes before the first [section]", where,
-				               (int)MIN(item.name.len, 60), item.name.ptr);
+				               STR_ARG(utf8_prefix(item.name, CONF_BYTES_SHOWN)));
 			r = take_pair(s, where, reader.line, section, &item);
 			break;
 		}
@@ -195,7 +196,7 @@ static int take_variable(struct loader *s, struct str name, struct str value)
 		to = find_named(s, str_of(full), conf_env_name, &ignored);
 	}
 	char where[WHERE_BYTES];
-	snprintf(where, sizeof(where), "%.*s", (int)MIN(name.len, 80), name.ptr);
+	snprintf(where, sizeof(where), "%.*s", STR_ARG(utf8_prefix(name, CONF_NAME_BYTES)));
 	if (to)
 		return setting_assign(s, to, value, where);
 	return err_set(s->e, ERR_INVALID, "%s: unknown setting; %s", where,
@@ -239,7 +240,7 @@ static int take_flag(struct loader *s, const struct conf_source *from, int *inde
 	struct str value = str_of(from->args[*index]);
 	struct str flag = str_cut(&value, '=');
 	char where[WHERE_BYTES];
-	snprintf(where, sizeof(where), "%.*s", (int)MIN(flag.len, 80), flag.ptr);
+	snprintf(where, sizeof(where), "%.*s", STR_ARG(utf8_prefix(flag, CONF_NAME_BYTES)));
 	struct setting *to = find_named(s, flag, conf_flag_name, nearest);
 	if (!to)
 		return ERR_NOT_FOUND;

@@ -118,14 +118,67 @@ static void markdown_row(const struct conf_row *row, struct buf *out)
 		buf_printf(out, "- Default: `%s`\n", row->def);
 }
 
+/* The head of docs/configuration.md: what config.h and ini.h say, for users. */
+static const char markdown_syntax[] =
+    "# Settings\n"
+    "\n"
+    "`make docs` writes this page from the tables in the source. A value comes from, weakest first:\n"
+    "\n"
+    "1. its default\n"
+    "2. the settings file: `--config FILE`, else `CURT_CONFIG`, else `/etc/curt/curt.conf` if it exists\n"
+    "3. the environment: `CURT_SECTION_NAME`, for example `CURT_LOG_LEVEL`\n"
+    "4. a flag: `--section-name VALUE` or `--section-name=VALUE`, for example `--log-level debug`\n"
+    "\n"
+    "Settings of the section `serve` leave the section out: `--data`, `CURT_DATA`. `CURT_SERVE_DATA` works\n"
+    "too. All commands check all values before they do anything. A value of the wrong type is an error\n"
+    "even where a stronger source replaces it, and so is an unknown variable that begins with `CURT_`.\n"
+    "\n"
+    "## Settings file\n"
+    "\n"
+    "```ini\n"
+    "# A comment is a whole line.\n"
+    "; So is this.\n"
+    "[serve]\n"
+    "listen = 0.0.0.0:8080\n"
+    "base_url = https://s.example\n"
+    "trusted_proxies = 10.0.0.0/8, loopback\n"
+    "drain_time = 10s\n"
+    "\n"
+    "[limits]\n"
+    "creates = 100\n"
+    "period = 1m\n"
+    "\n"
+    "[events]\n"
+    "spool_bytes = 2g\n"
+    "```\n"
+    "\n"
+    "| part | rule |\n"
+    "| --- | --- |\n"
+    "| section | `[name]`, alone on its line; it may come again |\n"
+    "| setting | `name = value`, once, after its section; spaces around both are ignored |\n"
+    "| comment | a line that begins with `#` or `;`; after a value, both are part of the value |\n"
+    "| value | reaches to the end of the line; there are no quotes, escapes or continuation lines |\n"
+    "| bytes | at most 1 MiB, no control characters except tabs; lines end with LF or CR LF |\n"
+    "\n"
+    "An unknown section or name, a repeated setting and a wrong value are errors. The message names the\n"
+    "file, the line and the right form.\n"
+    "\n"
+    "| value | written as |\n"
+    "| --- | --- |\n"
+    "| true or false | `true` or `false`, `yes` or `no`, `on` or `off` |\n"
+    "| whole number | digits: `3`, not `3.0` or `1e3` |\n"
+    "| bytes | digits and a unit: `k`, `m`, `g` or `KiB`, `MiB`, `GiB`, powers of 1024; none means bytes |\n"
+    "| duration | digits and one unit, always: `ms`, `s`, `m`, `h`, `d`; `90m`, not `1h30m` |\n"
+    "| one of several words | the word in lower case |\n"
+    "| text | anything, or nothing where the setting may be empty |\n"
+    "| list | entries separated by commas; spaces around them are ignored |\n"
+    "\n"
+    "In `queue.options`, spaces count, and a comma within a value is written twice.\n";
+
 void conf_markdown(const struct conf_group *groups, size_t group_count, struct buf *out)
 {
 	static const struct conf_format format = {markdown_section, markdown_row};
-	buf_str(
-	    out,
-	    STR("# Settings\n\n"
-	        "`make docs` writes this page from the tables in the source. A value comes from, weakest\n"
-	        "first: its default, the configuration file, the environment, a flag.\n"));
+	buf_str(out, str_of(markdown_syntax));
 	render(groups, group_count, &format, out);
 }
 

@@ -1,5 +1,7 @@
 #include "config/value.h"
 
+#include "base/utf8.h"
+
 #include <stdlib.h>
 
 struct unit {
@@ -135,6 +137,7 @@ static int refuse(const struct conf_row *row, struct str text, const char *where
 	conf_value_expected(row, &right);
 	buf_char(&right, '\0');
 	const char *expected = right.failed ? "something else" : right.data;
+	const struct str shown = utf8_prefix(text, CONF_BYTES_SHOWN);
 	if ((row->flags & CONF_SECRET) || !is_printable(text))
 		return err_set(e, ERR_INVALID, "%s: %s.%s must be %s", where, row->section, row->name,
 		               expected);
@@ -142,7 +145,7 @@ static int refuse(const struct conf_row *row, struct str text, const char *where
 		return err_set(e, ERR_INVALID, "%s: %s.%s must be %s, and it is empty", where, row->section,
 		               row->name, expected);
 	return err_set(e, ERR_INVALID, "%s: %s.%s must be %s, not '%.*s'%s", where, row->section, row->name,
-	               expected, (int)MIN(text.len, 60), text.ptr, text.len > 60 ? "..." : "");
+	               expected, STR_ARG(shown), shown.len < text.len ? "..." : "");
 }
 
 static int copy_string(struct str text, char **ret, struct err *e)

@@ -3,6 +3,8 @@
 
 #include "config/config.h"
 
+enum { CONF_BYTES_SHOWN = 60 }; /* of a wrong value or name, in a message */
+
 struct conf_value {
 	union {
 		bool flag;       /* CONF_BOOL */

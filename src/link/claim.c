@@ -150,10 +150,7 @@ static const struct key_source_ops ops = {
 
 int claim_new(const struct claim_config *config, struct key_source **ret, struct err *e)
 {
-	if (!config->store->is_shared)
-		return err_set(e, ERR_INVALID,
-		               "keys.source = claim needs a PostgreSQL store "
-		               "(store.url = postgres://...); set store.url, or keys.source = cipher");
+	ASSERT(config->store->is_shared);
 	struct claim *c = calloc(1, sizeof(*c));
 	if (!c)
 		return err_set(e, ERR_NOMEM, "out of memory");

@@ -27,15 +27,23 @@ static int key_format_check(struct key_format stored, struct key_format wanted, 
 	    wanted.length, key_format_alphabets[stored.alphabet], stored.length);
 }
 
+int key_length_check(uint64_t length, struct err *e)
+{
+	if (length == 0 || length >= KEY_LENGTH_MIN)
+		return 0;
+	return err_set(e, ERR_INVALID,
+	               "keys.length = %u is too short; use %d to %d, or 0 for the alphabet's default",
+	               (unsigned)length, KEY_LENGTH_MIN, KEY_LENGTH_MAX);
+}
+
 int key_format_fix(struct store *store, enum key_alphabet alphabet, uint64_t length, struct key_cipher *ret,
                    struct err *e)
 {
+	int wrong = key_length_check(length, e);
+	if (wrong)
+		return wrong;
 	if (length == 0)
 		length = alphabet_lengths[alphabet];
-	if (length < KEY_LENGTH_MIN)
-		return err_set(e, ERR_INVALID,
-		               "keys.length = %u is too short; use %d to %d, or 0 for the alphabet's default",
-		               (unsigned)length, KEY_LENGTH_MIN, KEY_LENGTH_MAX);
 	const struct key_format wanted = {(uint8_t)alphabet, (uint8_t)length};
 	struct key_format stored = wanted;
 	uint8_t secret[KEY_SECRET_BYTES];

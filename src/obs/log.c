@@ -15,6 +15,7 @@
  */
 #include "obs/log.h"
 
+#include "base/utf8.h"
 #include "obs/log_format.h"
 #include "obs/log_ring.h"
 #include "os/clock.h"
@@ -374,8 +375,11 @@ void log_line(enum log_level level, const char *module, const char *fmt, ...)
 	int len = vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	size_t kept = (size_t)MIN(MAX(len, 0), LOG_TEXT_MAX);
-	if (len > LOG_TEXT_MAX)
-		memset(text + kept - 3, '.', 3);
+	if (len > LOG_TEXT_MAX) {
+		kept = utf8_prefix(str_of(text), LOG_TEXT_MAX - 3).len;
+		memset(text + kept, '.', 3);
+		kept += 3;
+	}
 	struct log_entry entry = {
 	    .time_ms = clock_real_ms(), .level = level, .module = module, .text = str_n(text, kept)};
 	if (!hand_over(&entry))

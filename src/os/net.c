@@ -1,18 +1,23 @@
 #include "os/net.h"
 
+#include "base/utf8.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <stdio.h>
 #include <unistd.h>
 
+enum { TEXT_BYTES_SHOWN = 80 };
+
 static int bad_form(struct str text, struct err *e)
 {
+	text = utf8_prefix(text, TEXT_BYTES_SHOWN);
 	return err_set(
 	    e, ERR_INVALID,
 	    "'%.*s' is not an address of the form HOST:PORT, such as 127.0.0.1:8080, [::1]:8080 or "
 	    ":8080 for all IPv4 addresses",
-	    (int)MIN(text.len, 80), text.ptr ? text.ptr : "");
+	    (int)text.len, text.ptr ? text.ptr : "");
 }
 
 bool net_ip_parse(int family, struct str text, void *ret)
@@ -48,6 +53,7 @@ static int parse_v4(struct str host, uint16_t port, struct net_addr *ret)
 int net_addr_parse(struct str text, struct net_addr *ret, struct err *e)
 {
 	const char *colon = text.len ? memrchr(text.ptr, ':', text.len) : NULL;
+	const struct str shown = utf8_prefix(text, TEXT_BYTES_SHOWN);
 	if (!colon)
 		return bad_form(text, e);
 	struct str host = str_n(text.ptr, (size_t)(colon - text.ptr));
@@ -56,8 +62,7 @@ int net_addr_parse(struct str text, struct net_addr *ret, struct err *e)
 	if (!str_u64(port_text, &port))
 		return bad_form(text, e);
 	if (port > UINT16_MAX)
-		return err_set(e, ERR_INVALID, "the port in '%.*s' is beyond 65535", (int)MIN(text.len, 80),
-		               text.ptr);
+		return err_set(e, ERR_INVALID, "the port in '%.*s' is beyond 65535", STR_ARG(shown));
 	if (str_starts(host, STR("[")) && str_ends(host, STR("]"))) {
 		struct str inner = str_n(host.ptr + 1, host.len - 2);
 		return parse_v6(inner, (uint16_t)port, ret) < 0 ? bad_form(text, e) : 0;
@@ -65,12 +70,12 @@ int net_addr_parse(struct str text, struct net_addr *ret, struct err *e)
 	if (memchr(host.ptr, ':', host.len))
 		return err_set(e, ERR_INVALID,
 		               "'%.*s': write an IPv6 address in brackets, such as [::1]:8080",
-		               (int)MIN(text.len, 80), text.ptr);
+		               STR_ARG(shown));
 	if (parse_v4(host, (uint16_t)port, ret) < 0)
 		return err_set(e, ERR_INVALID,
 		               "'%.*s' is not a numeric address: give one of the form HOST:PORT, such as "
 		               "127.0.0.1:8080 (the only name allowed is localhost)",
-		               (int)MIN(text.len, 80), text.ptr);
+		               STR_ARG(shown));
 	return 0;
 }
 

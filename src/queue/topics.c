@@ -24,5 +24,7 @@ int topics_init(struct topics *t, const struct queue_settings *settings, struct 
 		snprintf(t->names[i], sizeof(t->names[i]), "%s%s", settings->prefix, wire_topic_names[i]);
 		t->kafka.topics[i] = t->names[i];
 	}
-	return kafka_url_brokers(settings->url, &t->kafka.brokers, e);
+	return kafka_options_check(settings->options, e)
+	           ?: settings->url[0] ? kafka_url_brokers(settings->url, &t->kafka.brokers, e)
+	                               : 0;
 }

@@ -10,5 +10,5 @@ struct topics {
 	char names[WIRE_TOPICS][256];
 };
 
-/* `t` must not move. ERR_INVALID. */
+/* `t` must not move. Without queue.url it has no brokers. ERR_INVALID. */
 int topics_init(struct topics *t, const struct queue_settings *settings, struct err *e);

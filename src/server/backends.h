@@ -1,4 +1,4 @@
-/* Opens the backend that a URL names. The one place that knows them all. */
+/* Checks and opens the backend that a URL names. The one place that knows them all. */
 #pragma once
 
 #include "counters/counters.h"
@@ -11,6 +11,13 @@
 #include "sink/settings.h"
 #include "sink/sink.h"
 #include "store/store.h"
+
+/* Checks what the URLs of all settings say, without connecting. ERR_INVALID. */
+int backend_check(const struct settings *s, struct err *e);
+/* Checks more, for a start that is about to create files: the database of places, the properties of Kafka. */
+int backend_check_start(const struct settings *s, struct err *e);
+/* ERR_INVALID: the store or the sink is in a data folder, and no other process can use it. */
+int backend_check_shared(const struct settings *s, struct err *e);
 
 /*
  * sqlite: (in the data folder), sqlite:/path, postgres://, fault:SPEC;URL. Links are sharded over several

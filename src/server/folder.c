@@ -17,6 +17,7 @@ static const char marker_name[] = "curt.folder";
 static const char marker_head[] = "curt data folder, format ";
 static const char lock_name[] = "curt.lock";
 static const char server_name[] = "server.json";
+static const char base_url_name[] = "base_url";
 
 static char *join(const char *path, const char *name)
 {
@@ -167,6 +168,20 @@ void folder_unpublish(const struct folder *f)
 {
 	char *path CLEANUP(freep) = folder_path(f, server_name);
 	os_sys.unlink(path);
+}
+
+char *folder_base_url(const struct folder *f)
+{
+	char *path CLEANUP(freep) = folder_path(f, base_url_name);
+	struct buf CLEANUP(buf_release) text = {0};
+	return file_read(path, 4096, &text, NULL) == 0 && text.len > 0 ? strndup(text.data, text.len) : NULL;
+}
+
+int folder_remember_base_url(const struct folder *f, struct str base_url, struct err *e)
+{
+	char *path CLEANUP(freep) = folder_path(f, base_url_name);
+	char *known CLEANUP(freep) = folder_base_url(f);
+	return str_eq(str_of(known), base_url) ? 0 : file_write_atomic(path, base_url, 0600, e);
 }
 
 int folder_find_server(const char *path, struct folder_server *ret, struct err *e)

@@ -4,6 +4,7 @@
  *   curt.folder   the marker: one line with the number of the format
  *   curt.lock     locked by the process that uses the folder
  *   server.json   the address of that process, readable by the folder's owner only
+ *   base_url      what short links of the last server began with
  *
  * and the files of the backends.
  */
@@ -41,6 +42,11 @@ char *folder_path(const struct folder *f, const char *name);
 
 int folder_publish(const struct folder *f, const struct folder_server *server, struct err *e);
 void folder_unpublish(const struct folder *f);
+
+/* A command that works without a server prints the same links. Returns NULL when no server ran yet; the caller frees
+ * it. */
+int folder_remember_base_url(const struct folder *f, struct str base_url, struct err *e);
+char *folder_base_url(const struct folder *f);
 
 /* Reads what the process that locked the folder has published; ERR_NOT_FOUND: nothing. */
 int folder_find_server(const char *path, struct folder_server *ret, struct err *e);

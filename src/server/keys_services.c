@@ -5,6 +5,15 @@
 
 enum { ID_BLOCK = 1000 }; /* what a batch needs, and what a kill wastes at most */
 
+static int open_dbs(const struct settings *s, struct arena *arena, struct keys_db ***ret, size_t *ret_count,
+                    struct err *e)
+{
+	if (!s->keys.db_url[0])
+		return err_set(e, ERR_INVALID,
+		               "keys.db_url is not set; write postgres://USER@HOST:PORT/DATABASE");
+	return keys_dbs_new(str_of(s->keys.db_url), arena, ret, ret_count, e);
+}
+
 static int keygen_leases(const struct settings *s, struct leases **ret, struct err *e)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
@@ -50,12 +59,7 @@ void keygen_service_stop(struct keygen_service *k, struct keygen_sums *ret)
 
 int keygen_service_start(struct keygen_service *k, const struct settings *s, struct err *e)
 {
-	int r = keys_settings_check(&s->keys, e);
-	if (r == 0 && !s->keys.db_url[0])
-		r = err_set(e, ERR_INVALID,
-		            "keys.db_url is not set; write postgres://USER@HOST:PORT/DATABASE");
-	if (r == 0)
-		r = keys_dbs_new(str_of(s->keys.db_url), &k->arena, &k->dbs, &k->db_count, e);
+	int r = open_dbs(s, &k->arena, &k->dbs, &k->db_count, e);
 	if (r == 0)
 		r = keygen_leases(s, &k->leases, e);
 	if (r == 0)
@@ -111,14 +115,9 @@ void keysync_service_stop(struct keysync_service *k, struct keysync_sums *ret)
 
 int keysync_service_start(struct keysync_service *k, const struct settings *s, struct err *e)
 {
-	int r = keys_settings_check(&s->keys, e);
-	if (r == 0 && !s->keys.db_url[0])
-		r = err_set(e, ERR_INVALID,
-		            "keys.db_url is not set; write postgres://USER@HOST:PORT/DATABASE");
+	int r = open_dbs(s, &k->arena, &k->dbs, &k->db_count, e);
 	if (r == 0 && !s->keys.url[0])
 		r = err_set(e, ERR_INVALID, "keys.url is not set; write redis://HOST:PORT");
-	if (r == 0)
-		r = keys_dbs_new(str_of(s->keys.db_url), &k->arena, &k->dbs, &k->db_count, e);
 	if (r == 0)
 		r = key_lists_new(str_of(s->keys.url), &k->arena, &k->lists, &k->list_count, e);
 	if (r == 0)

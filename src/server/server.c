@@ -3,6 +3,7 @@
 #include "api/health_checks.h"
 #include "api/live.h"
 #include "api/routes.h"
+#include "http/chars.h"
 #include "link/follow.h"
 #include "os/clock.h"
 #include "redirect/redirect.h"
@@ -66,14 +67,55 @@ static int open_listeners(struct server *s, struct net_addr *addr, struct err *e
 	return r;
 }
 
+static const char *admin_key_preset(void)
+{
+	const char *preset = getenv("CURT_ADMIN_KEY");
+	return preset && preset[0] ? preset : NULL;
+}
+
+/* A key is sent in a header. */
+static int check_admin_key(struct err *e)
+{
+	struct str key = str_of(admin_key_preset());
+	if (!key.ptr ||
+	    (key.len >= ADMIN_KEY_BYTES_MIN && http_chars_are(key, HTTP_CHAR_TARGET | HTTP_CHAR_TOKEN)))
+		return 0;
+	return err_set(e, ERR_INVALID,
+	               "CURT_ADMIN_KEY is not a key; use at least %d letters, digits and punctuation marks, "
+	               "without spaces",
+	               ADMIN_KEY_BYTES_MIN);
+}
+
+/* A container starts again with the same environment: then the key is known. Another key is not added: the
+ * admins of the store decide about keys. It is no reason to stop redirects, either. */
+static int compare_admin_key(struct server *s, struct arena *arena, struct err *e)
+{
+	uint8_t digest[KEY_DIGEST_BYTES];
+	if (!admin_key_preset())
+		return 0;
+	api_key_digest(str_of(admin_key_preset()), digest);
+	struct registry_account read = {.by = BY_DIGEST, .text = str_n((const char *)digest, sizeof(digest))};
+	int r = registry_accounts(s->store->registry, &read, 1, arena) ?: read.result;
+	bool is_admin = r == 0 && read.key.revoked_ms == 0 && read.key.rights & RIGHT_ADMIN;
+	if (r < 0 && r != ERR_NOT_FOUND)
+		return err_set(e, r, "cannot read the API keys from the store (%s)", err_name(r));
+	if (!is_admin)
+		log_warn("server", "CURT_ADMIN_KEY is ignored: it is not an admin key of this store, and "
+		                   "only the first start "
+		                   "adds it; unset it, or create a key with 'curt key create NAME --admin'");
+	return 0;
+}
+
 /* On a fresh store, creates the first admin key: CURT_ADMIN_KEY, or a new one. */
 static int ensure_admin_key(struct server *s, struct err *e)
 {
 	struct arena CLEANUP(arena_release) arena = {0};
 	struct registry_page keys = {.limit = 1, .arena = &arena};
 	int r = registry_keys(s->store->registry, &keys);
-	if (r < 0 || keys.count > 0)
-		return r < 0 ? err_set(e, r, "cannot read the API keys from the store (%s)", err_name(r)) : 0;
+	if (r < 0)
+		return err_set(e, r, "cannot read the API keys from the store (%s)", err_name(r));
+	if (keys.count > 0)
+		return compare_admin_key(s, &arena, e);
 	struct registry_write w = {
 	    .kind = REGISTRY_KEY_CREATE,
 	    .now_ms = clock_real_ms(),
@@ -82,13 +124,8 @@ static int ensure_admin_key(struct server *s, struct err *e)
 	    .user = {.first_name = STR("admin"), .role = ROLE_ADMIN, .enabled = true},
 	};
 	w.user.created_ms = w.user.updated_ms = w.now_ms;
-	const char *preset = getenv("CURT_ADMIN_KEY");
-	if (preset && preset[0]) {
-		if (strlen(preset) < ADMIN_KEY_BYTES_MIN)
-			return err_set(e, ERR_INVALID,
-			               "CURT_ADMIN_KEY is too short; use at least %d characters",
-			               ADMIN_KEY_BYTES_MIN);
-		api_key_digest(str_of(preset), w.key.digest);
+	if (admin_key_preset()) {
+		api_key_digest(str_of(admin_key_preset()), w.key.digest);
 	} else {
 		/* Shown before it is stored: a start that dies in between makes another key the next time,
 		 * and a key that nobody has seen is never valid. */
@@ -128,8 +165,6 @@ static int open_domain(struct server *s, struct err *e)
 	};
 	randombytes_buf(&config.cache_seed, sizeof(config.cache_seed));
 	r = links_new(&config, &s->links, e);
-	if (r == 0 && !s->is_private)
-		r = ensure_admin_key(s, e);
 	if (r == 0)
 		r = accounts_new(&(struct accounts_config){.store = s->store,
 		                                           .budgets = s->budgets,
@@ -375,6 +410,8 @@ static int start_workers(struct server *s, struct err *e)
 		r = worker_new(s, i, &http, e);
 	if (r == 0 && !is_stats_role(s))
 		r = start_events(s, e);
+	if (r == 0 && !s->is_private) /* last: the key is shown once, so the start must not fail any more */
+		r = ensure_admin_key(s, e);
 	for (unsigned i = 0; r == 0 && i < s->worker_count; i++) {
 		const struct http_handler handler = api_handler(s->api_workers[i]);
 		r = listener_start(s->listeners[i], &handler, e);
@@ -398,22 +435,43 @@ static int publish(struct server *s, const struct net_addr *addr, struct err *e)
 	return s->is_private ? 0 : folder_publish(&s->folder, &s->local, e);
 }
 
+/* A private server creates the same links as the public one: of its settings, or else as the last one did. */
+static int init_private_identity(struct server *s, const struct net_addr *addr, struct err *e)
+{
+	const char *setting = s->settings.serve.base_url;
+	char *known CLEANUP(freep) = setting[0] ? NULL : folder_base_url(&s->folder);
+	if (known && identity_init(&s->identity, known, addr, NULL) == 0)
+		return 0;
+	identity_release(&s->identity);
+	return identity_init(&s->identity, setting, addr, e);
+}
+
+/* A folder that is missing is created last: an address that is taken must not leave one behind. */
+static int open_folder_and_listeners(struct server *s, struct net_addr *addr, struct err *e)
+{
+	int r = s->folder.path ? 0 : folder_open(&s->folder, s->settings.data, false, e);
+	bool is_missing = r == ERR_NOT_FOUND;
+	if (r == 0 || is_missing)
+		r = open_listeners(s, addr, e);
+	return r == 0 && is_missing ? folder_open(&s->folder, s->settings.data, true, e) : r;
+}
+
 int server_start(struct server *s, struct err *e)
 {
 	struct net_addr wanted = {0};
 	if (!s->is_private)
 		raise_descriptor_limit();
 	int r = check_role(s, e);
+	if (r == 0 && !s->is_private)
+		r = check_admin_key(e) ?: backend_check_start(&s->settings, e);
 	if (r == 0)
 		r = net_addr_parse(str_of(s->settings.serve.listen), &wanted, e);
 	struct net_addr addr = wanted;
-	if (r == 0 && !s->folder.path)
-		r = folder_open(&s->folder, s->settings.data, true, e);
 	if (r == 0)
-		r = open_listeners(s, &addr, e);
-	if (r == 0) /* a private server creates the same links as the public one */
-		r = identity_init(&s->identity, s->settings.serve.base_url, s->is_private ? &wanted : &addr,
-		                  e);
+		r = open_folder_and_listeners(s, &addr, e);
+	if (r == 0)
+		r = s->is_private ? init_private_identity(s, &wanted, e)
+		                  : identity_init(&s->identity, s->settings.serve.base_url, &addr, e);
 	if (r == 0)
 		r = backend_open_store_with(s->settings.serve.store_url, s->settings.serve.store_replicas,
 		                            &s->folder, &s->store, e);
@@ -427,6 +485,10 @@ int server_start(struct server *s, struct err *e)
 		r = start_pools(s, e);
 	if (r == 0)
 		r = start_workers(s, e);
+	struct err why;
+	if (r == 0 && !s->is_private && folder_remember_base_url(&s->folder, s->identity.base_url, &why) < 0)
+		log_warn("server", "base URL not stored, commands without a server may print another: %s",
+		         why.text);
 	return r;
 }
 

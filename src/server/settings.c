@@ -1,5 +1,12 @@
 #include "server/settings.h"
 
+#include "http/chars.h"
+#include "http/forwarded.h"
+#include "link/key_format.h"
+#include "queue/topics.h"
+#include "server/backends.h"
+#include "server/identity.h"
+
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,6 +149,52 @@ static int find_data(struct settings *s, struct err *e)
 	return r < 0 ? err_set(e, ERR_NOMEM, "out of memory") : 0;
 }
 
+static int check_listen(const struct serve_settings *s, struct err *e)
+{
+	struct net_addr addr;
+	struct identity id;
+	int r = s->worker_listen[0] ? net_addr_parse(str_of(s->worker_listen), &addr, e) : 0;
+	if (r < 0)
+		return err_about(e, r, "worker.listen");
+	r = err_about(e, net_addr_parse(str_of(s->listen), &addr, e), "serve.listen");
+	if (r < 0)
+		return r;
+	r = identity_init(&id, s->base_url, &addr, e);
+	identity_release(&id);
+	return r;
+}
+
+static int check_proxies(const char *list, struct err *e)
+{
+	struct proxies *proxies = NULL;
+	int r = proxies_parse(str_of(list), &proxies, e);
+	proxies_free(proxies);
+	return err_about(e, r, "serve.trusted_proxies");
+}
+
+static int check_events(const struct event_settings *s, struct err *e)
+{
+	if (http_chars_are(str_of(s->country_header), HTTP_CHAR_TOKEN))
+		return 0;
+	return err_set(
+	    e, ERR_INVALID,
+	    "events.country_header: '%.60s' is not the name of a header; write one such as CF-IPCountry",
+	    s->country_header);
+}
+
+/* What a table of rows cannot check. Here, because a start must not fail after it has created something. */
+static int check(const struct settings *s, struct err *e)
+{
+	struct topics topics;
+	return check_listen(&s->serve, e)
+	       ?: check_proxies(s->serve.trusted_proxies, e)
+	       ?: check_events(&s->events, e)
+	       ?: key_length_check(s->links.key_length, e)
+	       ?: keys_settings_check(&s->keys, e)
+	       ?: topics_init(&topics, &s->queue, e)
+	       ?: backend_check(s, e);
+}
+
 static void needs_restart(const char *section, const char *name)
 {
 	log_warn("config", "setting changed, restart to apply it setting=%s.%s", section, name);
@@ -166,7 +219,10 @@ int settings_load(struct settings *s, char *const *args, int arg_count, struct e
 {
 	s->data = NULL;
 	int r = load(s, args, arg_count, false, e);
-	if (r == 0 && (r = find_data(s, e)) < 0)
+	if (r < 0)
+		return r;
+	r = find_data(s, e) ?: check(s, e);
+	if (r < 0)
 		settings_release(s);
 	return r;
 }

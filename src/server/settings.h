@@ -58,7 +58,8 @@ struct settings {
 
 #define SETTINGS_FILE "/etc/curt/curt.conf"
 
-/* `args` are flags and their values, --config included. */
+/* `args` are flags and their values, --config included. Checks every value, but connects to nothing and creates
+ * nothing. */
 int settings_load(struct settings *s, char *const *args, int arg_count, struct err *e);
 int settings_reload(struct settings *s, char *const *args, int arg_count, struct err *e);
 void settings_release(struct settings *s);

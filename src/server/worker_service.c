@@ -191,7 +191,7 @@ int worker_service_start(struct worker_service *w, const struct settings *s, str
 		return err_set(e, ERR_INVALID,
 		               "queue.url is not set, and curt worker reads events from there; write "
 		               "kafka://HOST:PORT");
-	int r = folder_make(w, s, e);
+	int r = backend_check_shared(s, e) ?: backend_check_start(s, e) ?: folder_make(w, s, e);
 	if (r == 0)
 		r = backend_open_store(s->serve.store_url, NULL, &w->store, e);
 	if (r == 0)

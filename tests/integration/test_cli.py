@@ -33,6 +33,23 @@ def make_user(server, email, **fields):
     return response.json()
 
 
+API_WORDS = re.compile(r"\b(field|fields|body|parameter|null|send|GET|POST|route|Authorization)\b|/api/|_at'")
+
+
+@contextlib.contextmanager
+def another_server(handler):
+    """The address of a server that is not ours."""
+    handler.log_message = lambda *args: None
+    fake = http.server.HTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=fake.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{fake.server_port}"
+    finally:
+        fake.shutdown()
+        thread.join()
+
+
 class Way:
     """How commands reach the links, and a server to look at what they did."""
 
@@ -55,8 +72,9 @@ class Way:
         if status == 0:
             assert done.stderr == "", done
         else:
-            assert done.stdout == "" or args[1] == "list", done
+            assert done.stdout == "", done
             assert re.fullmatch(r"curt: .+\n", done.stderr), done.stderr
+            assert not API_WORDS.search(done.stderr), done.stderr
         return done.stderr if status else done.stdout
 
     def json(self, *args, tell=None):
@@ -149,13 +167,15 @@ def test_a_link_gets_another_password(way):
 
 
 def test_users_are_permitted_and_forbidden_to_follow_a_private_link(way):
-    ada, grace = [make_user(way.look(), f"{name}@example.com")["id"] for name in ("ada", "grace")]
+    ada = make_user(way.look(), "ada@example.com", first_name="Ada", last_name="Lovelace")["id"]
+    grace = make_user(way.look(), "grace@example.com")["id"]
     way("link", "create", URL, "--alias", "board", "--private")
-    assert way("link", "permitted", "board") == "ID     USER\n"
+    assert way("link", "permitted", "board").split() == ["ID", "EMAIL", "NAME"]
     assert way("link", "permit", "board", "Ada@example.com") == "Ada@example.com is on the list of board\n"
     assert way("link", "permit", "board", str(grace), "--json") == ""
-    assert way("link", "permitted", "board").splitlines()[1:] == [f"{ada:<6} ada@example.com",
-                                                                 f"{grace:<6} grace@example.com"]
+    rows = way("link", "permitted", "board").splitlines()
+    assert [row.split(None, 2) for row in rows[1:]] == [[str(ada), "ada@example.com", "Ada Lovelace"],
+                                                       [str(grace), "grace@example.com", "-"]]
     assert way("link", "forbid", "board", "grace@example.com") == "grace@example.com is off the list of board\n"
     assert [user["id"] for user in way.json("link", "permitted", "board")["users"]] == [ada]
     way("link", "update", "board", "--public")
@@ -168,6 +188,23 @@ def test_links_are_deleted(way):
     assert way("link", "delete", "one", "two") == "deleted one\ndeleted two\n"
     assert way("link", "delete", "three", "--json") == ""
     assert way.look().links() == []
+
+
+def test_each_link_is_deleted_whatever_becomes_of_the_others(way):
+    for name in ("one", "three"):
+        way("link", "create", URL, "--alias", name)
+    done = way.run("link", "delete", "one", "missing", "../users", "three")
+    assert (done.returncode, done.stdout) == (1, "deleted one\ndeleted three\n")
+    said = done.stderr.splitlines()
+    assert [line[:line.index(": There is no link")] for line in said] == ["curt: missing", "curt: ../users"]
+    assert not API_WORDS.search(done.stderr) and way.look().links() == []
+
+
+def test_title_note_and_tags_are_removed_by_an_empty_value(way):
+    way("link", "create", URL, "--alias", "full", "--title", "T", "--note", "N", "--tag", "one", "--tag", "two")
+    link = way.json("link", "update", "full", "--title", "", "--note=", "--tag", "")
+    assert (link["title"], link["note"], link["tags"]) == (None, None, [])
+    assert "'' means none" in curt("help", "link", "update").stdout
 
 
 def test_links_are_listed(way):
@@ -206,25 +243,24 @@ REFUSED = [
     (["link", "create", "nonsense"], ["http://"]),
     (["link", "create", URL, "--alias", "healthz"], ["reserved"]),
     (["link", "create", URL, "--alias", "taken"], ["taken"]),
-    (["link", "create", URL, "--expires", "soon"], ["expires_at"]),
-    (["link", "create", URL, "--expires", "2001-01-01"], ["past"]),
+    (["link", "create", URL, "--expires", "soon"], ["--expires"]),
+    (["link", "create", URL, "--expires", "2001-01-01"], ["past", "never"]),
     (["link", "create", URL, "--title", "\x1b[31m"], ["title"]),
     (["link", "create", URL, "--title", b"\xff\xfe"], ["UTF-8"]),
     (["link", "create", URL, "--note", b"\xff"], ["UTF-8"]),
     (["link", "create", URL, "--tag", b"\xff"], ["UTF-8"]),
-    (["link", "create", URL, "--tag", ""], ["tags"]),
+    (["link", "create", URL, "--tag", "", "--tag", "x"], ["--tag"]),
     (["link", "get", "missing"], ["no link"]),
     (["link", "get", "a/b"], ["no link"]),
-    (["link", "get", ""], ["nothing"]),
     (["link", "update", "missing", "--title", "x"], ["no link"]),
-    (["link", "update", "taken"], ["changes nothing"]),
     (["link", "delete", "missing"], ["no link"]),
-    (["link", "list", "--limit", "0"], ["imit"]),
-    (["link", "list", "--limit", "x"], ["imit"]),
-    (["link", "list", "--cursor", "x"], ["cursor"]),
-    (["link", "create", URL, "--max-clicks", "0"], ["max_clicks"]),
+    (["link", "list", "--limit", "0"], ["--limit"]),
+    (["link", "list", "--limit", "x"], ["--limit"]),
+    (["link", "list", "--cursor", "x"], ["--cursor"]),
+    (["stats", "--from", "ö"], ["--from"]),
+    (["stats", "--limit", "3.0"], ["--limit", "'3.0'"]),
     (["link", "create", URL, "--expired-url", "ftp://example.com/"], ["http"]),
-    (["link", "create", URL, "--not-before", "2050-01-01", "--expires", "2049-01-01"], ["not_before"]),
+    (["link", "create", URL, "--not-before", "2050-01-01", "--expires", "2049-01-01"], ["--not-before", "--expires"]),
     (["link", "create", URL, "--password"], ["no password", "one line"]),
     (["link", "create", URL, "--owner", "nobody@example.com"], ["owner"]),
     (["link", "update", "taken", "--owner", ""], ["owner"]),
@@ -234,22 +270,17 @@ REFUSED = [
     (["link", "permitted", "missing"], ["no link"]),
     (["user", "add", "ada@example.com"], ["no password", "one line"]),
     (["user", "add", "nobody", "--no-password"], ["email"]),
-    (["user", "add", "ada@example.com", "--no-password", "--role", "king"], ["role"]),
     (["user", "add", "ada@example.com", "--no-password", "--first-name", b"\xff"], ["UTF-8"]),
-    (["user", "role", "1", "king"], ["viewer, editor or admin"]),
     (["user", "role", "1", "viewer"], ["last admin"]),
     (["user", "disable", "1"], ["last admin"]),
     (["user", "disable", "nobody@example.com"], ["no user"]),
     (["user", "enable", ".."], ["no user"]),
     (["user", "sign-out", "99"], ["no user"]),
-    (["key", "create", "x", "--scopes", "read,write"], ["scopes", "write"]),
-    (["key", "create", "x", "--scopes", ""], ["scopes"]),
-    (["key", "create", "x", "--scopes", "read", "--admin"], ["scopes", "admin"]),
-    (["key", "create", "x", "--user", "nobody@example.com"], ["user"]),
+    (["key", "create", "x", "--scopes", "read", "--admin"], ["--scopes", "--admin"]),
+    (["key", "create", "x", "--user", "nobody@example.com"], ["--user", "nobody@example.com"]),
     (["key", "create", "x", "--expires", "2001-01-01"], ["past"]),
-    (["key", "create", "x", "--expires", "soon"], ["expires_at"]),
-    (["key", "create", ""], ["name"]),
-    (["key", "create", "x", "--period", "99999999999"], ["limit_period_s"]),
+    (["key", "create", "x", "--expires", "soon"], ["--expires"]),
+    (["key", "create", "n" * 65], ["NAME", "64"]),
     (["key", "revoke", "99"], ["no API key"]),
     (["key", "revoke", "1"], ["last admin key"]),
     (["key", "revoke", "../links"], ["no API key"]),
@@ -269,6 +300,24 @@ WRONG = [  # the command line itself: nothing is asked
     (["key", "create", "x", "--period", "1h"], ["--period", "whole number"]),
     (["user", "passwd", "1", "--no-password"], ["unknown option '--no-password'"]),
     (["stats", "--where", "Firefox"], ["NAME=VALUE"]),
+    (["stats", "--where", "foo=bar"], ["--where", "'foo'", "referrer, country, browser"]),
+    (["stats", "--where", "brwser=Firefox"], ["did you mean browser?"]),
+    (["stats", "taken", "--where", "os=Linux", "--where", "os=Windows"], ["--where os is given twice"]),
+    (["stats", "--step", "dya"], ["--step", "did you mean day?"]),
+    (["stats", "--bots", "ony"], ["--bots", "did you mean only?"]),
+    (["user", "add", "ada@example.com", "--no-password", "--role", "king"], ["--role", "viewer, editor or admin"]),
+    (["user", "role", "1", "edtor"], ["ROLE", "viewer, editor or admin", "did you mean editor?"]),
+    (["key", "create", "x", "--scopes", "read,wirte"], ["--scopes", "'wirte'"]),
+    (["key", "create", "x", "--scopes", "raed"], ["--scopes", "did you mean read?"]),
+    (["key", "create", "x", "--scopes", ""], ["--scopes"]),
+    (["key", "create", "x", "--period", "99999999999"], ["--period", "from 0 to 2678400"]),
+    (["key", "create", ""], ["NAME", "empty"]),
+    (["link", "get", ""], ["KEY", "empty"]),
+    (["link", "delete", "taken", ""], ["argument 2 is empty"]),
+    (["link", "update", "taken"], ["what to change"]),
+    (["link", "create", URL, "--max-clicks", "0"], ["--max-clicks", "from 1 to", "or none"]),
+    (["link", "create", URL, "--max-clicks", "3.0"], ["--max-clicks", "write 3, not 3.0"]),
+    (["link", "create", URL, "--url", "https://example.org/"], ["unknown option '--url'"]),
 ]
 
 
@@ -544,15 +593,7 @@ def sweeper():
                     self.send_header("Content-Length", str(len(text)))
                     self.end_headers()
                     self.wfile.write(text)
-
-                def log_message(self, *args):
-                    pass
-            fake = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-            thread = threading.Thread(target=fake.serve_forever, kwargs={"poll_interval": 0.01})
-            thread.start()
-            stack.callback(thread.join)
-            stack.callback(fake.shutdown)
-            return ["--server", f"http://127.0.0.1:{fake.server_port}"]
+            return ["--server", stack.enter_context(another_server(Handler))]
         yield start
 
 
@@ -582,6 +623,84 @@ def test_a_sweep_that_fails_says_why(sweeper):
 
 
 # Who is asked
+
+@pytest.fixture
+def answering():
+    """answering(status, headers, body): the address of a server that answers everything so, and the requests it got."""
+    with contextlib.ExitStack() as stack:
+        def start(status, headers, body):
+            got = []
+
+            class Handler(http.server.BaseHTTPRequestHandler):
+                def do_GET(self):
+                    got.append((self.path, self.headers["Authorization"]))
+                    self.send_response(status)
+                    for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                        self.send_header(name, value)
+                    self.end_headers()
+                    self.wfile.write(body)
+            return stack.enter_context(another_server(Handler)), got
+        yield start
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "gopher://127.0.0.1:1", "dict://127.0.0.1", "s.example", "",
+                                 "http://", "http://s.example/?x", "http://s.example/#x", "https://" + "s" * 300])
+@pytest.mark.parametrize("command", [["link", "list"], ["doctor"], ["user", "add", "ada@example.com"]], ids=" ".join)
+def test_a_server_has_an_http_address(url, command):
+    done = curt(*command, "--server", url)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("curt: --server takes the http:// or https:// address of a server") and url[:50] in done.stderr
+    if url:
+        assert curt(*command, env={"CURT_URL": url}).stderr == done.stderr.replace("--server", "CURT_URL")
+
+
+def test_a_password_in_the_address_of_a_server_is_refused_and_not_quoted():
+    for url in ("http://ada:hidden@127.0.0.1:1", "ftp://ada:hidden@127.0.0.1:1"):
+        done = curt("link", "list", "--server", url)
+        assert done.returncode == 2 and "hidden" not in done.stderr
+
+
+@pytest.mark.parametrize("target", ["{other}/", "file:///etc/passwd", "gopher://127.0.0.1:1/"])
+def test_a_redirect_is_reported_and_not_followed(answering, target):
+    other, asked = answering(200, {}, b"{}")
+    target = target.format(other=other)
+    url, got = answering(302, {"Location": target}, b"")
+    done = curt("link", "list", "--server", url, "--api-key", "ck_secret")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"curt: {url} redirects to {target}; name the right server with --server\n"
+    assert len(got) == 1 and asked == []
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]], ids=str)
+def test_a_server_that_is_not_ours_is_found_out(answering, flags):
+    url, _ = answering(200, {"Content-Type": "text/html"}, b"<h1>It works!</h1>")
+    done = curt("link", "get", "x", "--server", url, *flags)
+    assert (done.returncode, done.stdout) == (1, "") and "is not JSON" in done.stderr
+
+
+def test_a_wrong_path_of_a_server_is_reported(server):
+    done = curt("link", "list", "--server", f"{server.url}/elsewhere", "--api-key", ADMIN_KEY)
+    assert (done.returncode, done.stderr) == (
+        1, f"curt: {server.url}/elsewhere is not the address of a curt server; correct --server or CURT_URL\n")
+
+
+def test_options_that_do_not_apply_are_refused(server, tmp_path):
+    done = curt("link", "list", "--data", server.data, "--api-key", "ck_hidden")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("curt: --api-key needs --server") and "hidden" not in done.stderr
+    for flag in (["--data", server.data], ["--config=x"], ["--base-url", "https://s.example"]):
+        done = curt("link", "list", "--server", server.url, "--api-key", ADMIN_KEY, *flag)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"curt: {str(flag[0]).split('=')[0]} does not apply: --server names the server")
+        done = curt("link", "list", *flag, env={"CURT_URL": server.url, "CURT_API_KEY": ADMIN_KEY})
+        assert done.returncode == 2 and "CURT_URL names the server" in done.stderr
+
+
+def test_columns_are_as_wide_with_letters_of_several_bytes(server):
+    for name in ("grün", "blue"):
+        server.make_key(name)
+    rows = server.curt("key", "list").stdout.splitlines()
+    assert [row.index("read,") for row in rows[1:]] == [rows[0].index("SCOPES")] * 3
 
 def test_a_server_elsewhere_is_named_by_the_environment_too(server, tmp_path):
     key = server.make_key("ada")["key"]
@@ -736,6 +855,9 @@ def test_a_command_that_is_not_complete_gets_the_usage_and_status_2(args, word):
     (["version", "--data", "x"], "unknown option '--data'"),
     (["serve", "--log-level", "loud"], "--log-level: log.level must be one of"), (["serve", "--listen"], "--listen needs a value"),
     (["help", "--completion", "csh"], "bash, zsh or fish"),
+    (["help", "--man", "--markdown"], "one option"), (["help", "link", "--man"], "one option"),
+    (["reshard", "--status", "--dry-run"], "--status"), (["reshard", "--yes"], "--yes confirms --forget"),
+    (["reshard", "--forget", "x", "--dry-run"], "--forget"), (["reshard", "--forget", "x", "--leave", "y"], "--forget"),
 ], ids=str)
 def test_wrong_usage_ends_with_a_sentence_and_status_2(args, word, tmp_path):
     done = curt(*args, cwd=tmp_path)
@@ -907,6 +1029,21 @@ def doctor(*args, wrapper=(), env=None):
     assert all(report), done.stdout
     assert done.returncode == (1 if any(line[1] == "BAD" for line in report) else 0)
     return {line[2]: (line[1].strip(), line[3]) for line in report}
+
+
+def test_the_doctor_reports_as_json_too(server, tmp_path):
+    done = curt("doctor", "--json", "--data", server.data)
+    report = json.loads(done.stdout)
+    lines = doctor("--data", server.data)
+    assert done.returncode == 0 and report["ok"] is True
+    assert [check["name"] for check in report["checks"]] == list(lines)
+    assert report["checks"][0] == {"name": "settings", "ok": True, "detail": "are valid"}
+    for args, name in ((["--data", tmp_path], "data"), (["--listen", "x"], "settings")):
+        (tmp_path / "cat.jpg").write_bytes(b"cat")
+        done = curt("doctor", "--json", *args)
+        report = json.loads(done.stdout)
+        assert (done.returncode, report["ok"]) == (1, False)
+        assert [check["name"] for check in report["checks"] if not check["ok"]] == [name]
 
 
 def test_the_doctor_finds_a_working_server_well(server):

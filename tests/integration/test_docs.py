@@ -38,6 +38,13 @@ def test_every_flag_and_variable_of_the_page_takes_the_default_that_stands_there
     nursery.server(env={variable: default for variable, _, default in rows}).start().create()
 
 
+def test_the_example_of_a_settings_file_is_right(tmp_path):
+    example, = blocks((ROOT / "docs" / "configuration.md").read_text(), "ini")
+    (tmp_path / "curt.conf").write_text(example)
+    report = curt("doctor", "--json", "--config", tmp_path / "curt.conf", "--data", tmp_path / "none")
+    assert json.loads(report.stdout)["checks"][0] == {"name": "settings", "ok": True, "detail": "are valid"}
+
+
 def test_every_setting_of_the_page_is_in_the_help():
     text = curt("serve", "--help").stdout
     for _, flag, _ in settings():

@@ -53,8 +53,20 @@ class Frozen:
         """Where the record at that place begins."""
         return max(at for at, _, _ in self.records() if at <= place)
 
+    def check_json(self, done):
+        """The same report as JSON."""
+        as_json = self.server.curt("verify", "--json")
+        report = json.loads(as_json.stdout)
+        assert as_json.returncode == done.returncode == (0 if report["sound"] else 1)
+        *lines, verdict = done.stdout.splitlines()
+        assert [f"{part['name']}: {part['detail']}" for part in report["parts"]] == lines
+        assert [part["sound"] for part in report["parts"]] == [": DAMAGED" not in line and "; DAMAGED" not in line
+                                                              for line in lines]
+        assert verdict == (f"{report['damaged']} damaged" if report["damaged"] else "everything is sound")
+
     def verify(self):
         done = self.server.curt("verify")
+        self.check_json(done)
         said = re.search(rf"^{re.escape(str(self.log))}: (.*)$", done.stdout, re.MULTILINE)
         return done.returncode, said[1] if said else "", done.stdout
 
@@ -476,12 +488,11 @@ def test_options_of_stats_choose(told):
 
 
 REFUSED = [
-    (["nowhere"], "no link"), (["here", "--bots", "some"], "'bots'"), (["here", "--step", "eon"], "eon"),
-    (["here", "--from", "x"], "'from'"), (["here", "--limit", "0"], "'limit'"),
+    (["nowhere"], "no link"), (["here", "--from", "x"], "--from"), (["here", "--limit", "0"], "--limit"),
 ]
 WRONG = [
     (["here", "--where", "browser"], "NAME=VALUE"), (["here", "--nonsense"], "nonsense"), (["here", "there"], "takes [KEY]"),
-    (["here", "--from"], "--from"),
+    (["here", "--from"], "--from"), (["here", "--bots", "some"], "--bots"), (["here", "--step", "eon"], "eon"),
 ]
 
 

@@ -21,6 +21,13 @@ TEST(a_sentence_too_long_is_cut_and_ends_in_nul)
 	assert_int_equal(strlen(e.text), sizeof(e.text) - 1);
 }
 
+TEST(a_sentence_is_not_cut_within_a_character)
+{
+	struct err e;
+	err_set(&e, ERR_INVALID, "%0510d\u00fc", 1);
+	assert_int_equal(strlen(e.text), sizeof(e.text) - 2);
+}
+
 TEST(every_code_has_its_own_name)
 {
 	assert_string_equal(err_name(0), "ok");

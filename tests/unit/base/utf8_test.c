@@ -48,4 +48,13 @@ TEST(overlong_and_impossible_bytes_are_malformed)
 		assert_int_equal(utf8_first(bad[i]), 0);
 }
 
+TEST(a_prefix_ends_with_a_whole_character)
+{
+	const struct str text = STR("a\u00fc\u20ac\U0001f600"); /* of 1, 2, 3 and 4 bytes */
+	static const size_t lens[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 10};
+	for (size_t max = 0; max < ARRAY_LEN(lens); max++)
+		assert_int_equal(utf8_prefix(text, max).len, lens[max]);
+	assert_int_equal(utf8_prefix(STR_NULL, 5).len, 0);
+}
+
 TEST_MAIN()

@@ -566,15 +566,4 @@ TEST(a_store_that_cannot_be_asked_does_not_stop_creation)
 	source->ops->free(source);
 }
 
-TEST(a_store_that_never_gives_keys_again_is_refused_with_a_sentence)
-{
-	struct err e;
-	struct key_source *source = NULL;
-	struct store_ops none = {0};
-	struct store store = {&none};
-	const struct claim_config config = {.store = &store, .cipher = links_cipher(fx.links), .id_block = 1};
-	assert_int_equal(claim_new(&config, &source, &e), ERR_INVALID);
-	assert_non_null(strstr(e.text, "keys.source = claim"));
-}
-
 TEST_MAIN(.setup = start, .teardown = stop)

@@ -146,6 +146,15 @@ TEST(a_text_too_long_is_cut_and_marked)
 	assert_true(str_ends(buf_view(&b), STR("0000...\n")));
 }
 
+TEST(a_text_is_not_cut_within_a_character)
+{
+	start(out_path, 0);
+	log_info("os", "%02044d\u00fc and more", 1); /* its second byte would be the first dot */
+	log_stop();
+	CLEANUP(buf_release) struct buf b = content(out_path);
+	assert_true(str_ends(buf_view(&b), STR("0001...\n")));
+}
+
 TEST(logging_leaves_errno_alone)
 {
 	os_fault_fail(OS_WRITE, 1, ENOSPC, OS_FOR_GOOD);
