@@ -55,6 +55,12 @@ static bool is_empty(struct str text)
 	return text.len == 0;
 }
 
+static bool is_address(struct str text)
+{
+	return utf8_is_printable(text) &&
+	       (str_starts(text, STR("http://")) || str_starts(text, STR("https://")));
+}
+
 /* Files that are read whole. Others have checks of their own. */
 static const struct file_kind {
 	const char *suffix;
@@ -65,6 +71,7 @@ static const struct file_kind {
     {"/links.db.lock", is_empty, "it is not empty, as a lock is"},
     {"/stats.db.lock", is_empty, "it is not empty, as a lock is"},
     {"/curt.folder", is_anything, NULL}, /* was checked first */
+    {"/base_url", is_address, "it is not an address; delete it, and the next start writes it again"},
     {"/events/forwarded", checkpoint_is_valid, "its checksum is wrong; the event log is read again"},
     {"/events/counted", checkpoint_is_valid, "its checksum is wrong; the event log is read again"},
     {"/events/untold", dirty_links_are_valid, "it is not a list of links; some click totals may stay old"},
@@ -171,8 +178,7 @@ static void verify_folder(struct verify *v, const char *folder)
 /* Targets are stored as they were normalised; what this requires has always held. */
 static bool link_is_valid(const struct link_record *link)
 {
-	return utf8_is_printable(link->url) &&
-	       (str_starts(link->url, STR("http://")) || str_starts(link->url, STR("https://")));
+	return is_address(link->url);
 }
 
 static void check_links(const char *path, bool is_deep, bool is_in_use, struct findings *f)

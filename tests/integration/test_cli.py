@@ -1035,15 +1035,15 @@ def test_the_doctor_reports_as_json_too(server, tmp_path):
     done = curt("doctor", "--json", "--data", server.data)
     report = json.loads(done.stdout)
     lines = doctor("--data", server.data)
-    assert done.returncode == 0 and report["ok"] is True
+    assert done.returncode == 0 and report["sound"] is True
     assert [check["name"] for check in report["checks"]] == list(lines)
-    assert report["checks"][0] == {"name": "settings", "ok": True, "detail": "are valid"}
+    assert report["checks"][0] == {"name": "settings", "status": "ok", "detail": "are valid"}
     for args, name in ((["--data", tmp_path], "data"), (["--listen", "x"], "settings")):
         (tmp_path / "cat.jpg").write_bytes(b"cat")
         done = curt("doctor", "--json", *args)
         report = json.loads(done.stdout)
-        assert (done.returncode, report["ok"]) == (1, False)
-        assert [check["name"] for check in report["checks"] if not check["ok"]] == [name]
+        assert (done.returncode, report["sound"]) == (1, False)
+        assert [check["name"] for check in report["checks"] if check["status"] == "bad"] == [name]
 
 
 def test_the_doctor_finds_a_working_server_well(server):

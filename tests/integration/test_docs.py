@@ -42,7 +42,7 @@ def test_the_example_of_a_settings_file_is_right(tmp_path):
     example, = blocks((ROOT / "docs" / "configuration.md").read_text(), "ini")
     (tmp_path / "curt.conf").write_text(example)
     report = curt("doctor", "--json", "--config", tmp_path / "curt.conf", "--data", tmp_path / "none")
-    assert json.loads(report.stdout)["checks"][0] == {"name": "settings", "ok": True, "detail": "are valid"}
+    assert json.loads(report.stdout)["checks"][0] == {"name": "settings", "status": "ok", "detail": "are valid"}
 
 
 def test_every_setting_of_the_page_is_in_the_help():

@@ -53,20 +53,8 @@ class Frozen:
         """Where the record at that place begins."""
         return max(at for at, _, _ in self.records() if at <= place)
 
-    def check_json(self, done):
-        """The same report as JSON."""
-        as_json = self.server.curt("verify", "--json")
-        report = json.loads(as_json.stdout)
-        assert as_json.returncode == done.returncode == (0 if report["sound"] else 1)
-        *lines, verdict = done.stdout.splitlines()
-        assert [f"{part['name']}: {part['detail']}" for part in report["parts"]] == lines
-        assert [part["sound"] for part in report["parts"]] == [": DAMAGED" not in line and "; DAMAGED" not in line
-                                                              for line in lines]
-        assert verdict == (f"{report['damaged']} damaged" if report["damaged"] else "everything is sound")
-
     def verify(self):
         done = self.server.curt("verify")
-        self.check_json(done)
         said = re.search(rf"^{re.escape(str(self.log))}: (.*)$", done.stdout, re.MULTILINE)
         return done.returncode, said[1] if said else "", done.stdout
 
@@ -240,10 +228,11 @@ def fill(server):
 def assert_found(server, path, places, chance):
     """verify names the file for a flip at each of these places, and is content with the whole one."""
     whole = path.read_bytes()
+    named = str(path.parent if path.name == "curt.folder" else path)  # it may be another format of the folder
     for place in places:
         path.write_bytes(flip(whole, place, chance))
         done = server.curt("verify")
-        assert done.returncode == 1 and str(path) in done.stdout + done.stderr, (path.name, place, done.stdout, done.stderr)
+        assert done.returncode == 1 and named in done.stdout + done.stderr, (path.name, place, done.stdout, done.stderr)
         assert done.stderr or done.stdout.splitlines()[-1].endswith(" damaged")
     path.write_bytes(whole)
 
@@ -289,6 +278,8 @@ def test_a_flipped_bit_in_any_file_is_found(server):
             places = range(len(data))
         elif path.name == "boot":  # its digits may be others, but not those of the node
             places = [0, 4, 5, 12, 20, 21, 26, len(data) - 1]
+        elif path.name == "base_url":
+            places = range(len("http://"))
         elif path.name == "salt":  # a digit may be another
             places = [4, 7, 10, len(data) - 1]
         else:
