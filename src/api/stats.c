@@ -100,7 +100,7 @@ static void explain_series(struct query_job *j)
 		return;
 	j->result = err_set(&j->why, ERR_INVALID,
 	                    "The range has more than %d steps; ask for a shorter range or larger steps "
-	                    "(by=day).",
+	                    "(by=month).",
 	                    SINK_SERIES_MAX);
 }
 
