@@ -73,17 +73,18 @@ static int verify_segments(const char *folder, bool is_deep, bool growing, struc
 		struct event_scan scan;
 		segment_path(folder, segments[i], path);
 		findings_busy(f, path);
-		r = is_deep ? event_scan(folder, segments[i], 0, &scan, e)
-		            : event_scan_header(folder, segments[i], &scan, e);
+		struct err why = {0};
+		r = is_deep ? event_scan(folder, segments[i], 0, &scan, &why)
+		            : event_scan_header(folder, segments[i], &scan, &why);
 		if (r == ERR_NOT_FOUND && growing)
 			continue;           /* it was removed meanwhile */
 		if (r == ERR_UNAVAILABLE) { /* the others are looked at all the same */
 			findings_add(f, VERDICT_BAD, path, "DAMAGED at byte %llu: %s",
-			             (unsigned long long)scan.valid_end, e->text);
+			             (unsigned long long)scan.valid_end, why.text);
 			continue;
 		}
 		if (r < 0)
-			return r;
+			return err_set(e, r, "%s", why.text);
 		if (scan.header_valid)
 			*ret_newest = (struct newest){event_segment_boot(segments[i]), scan.node};
 		bool has_next = event_segment_has_next(segments, count, i);
