@@ -182,7 +182,7 @@ static const struct command list_command = {
     .name = "link list",
     .summary = "List links, the newest first",
     .options = (const struct command_option[]){{"--limit N", "Links per page, 1 to 1000; 50 by default."},
-                                               {"--cursor C", "Start at this page, as the page before says."},
+                                               {"--cursor C", "Start at this page; the one before prints C."},
                                                {"--all", "List all pages."},
                                                {NULL, NULL}},
     .ask = list,

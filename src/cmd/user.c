@@ -112,7 +112,7 @@ static const struct command add_command = {
     .name = "user add",
     .arguments = "EMAIL",
     .summary = "Add a user",
-    .details = "A terminal is asked for the password twice; otherwise it is one line of standard input.",
+    .details = "On a terminal it asks for the password twice; otherwise it reads a line of standard input.",
     .examples = "curt user add ada@example.com --role editor",
     .options = (const struct command_option[]){{"--no-password",
                                                 "The user cannot sign in until 'curt user passwd'."},
@@ -130,7 +130,7 @@ static const struct command passwd_command = {
     .name = "user passwd",
     .arguments = "USER",
     .summary = "Set a user's password and end their sessions",
-    .details = "A terminal is asked for the password twice; otherwise it is one line of standard input.",
+    .details = "On a terminal it asks for the password twice; otherwise it reads a line of standard input.",
     .prepare = read_password,
     .ask = passwd,
 };

@@ -35,7 +35,7 @@ const struct command verify_command = {
     .details =
         "Changes nothing, and may run beside a server. The exit status is 1 when something is damaged.\n"
         "It finds every changed byte in the event log, and in the databases what breaks a rule: structure, "
-        "indexes, types, sums. It cannot find a changed letter in a text without an index, such as a "
+        "indexes, types, sums. It cannot find a changed character in a text without an index, such as a "
         "link's URL, nor in unused space.",
     .examples = "curt verify --data /srv/curt",
     .options = (const struct command_option[]){REPORT_JSON_OPTION, {NULL, NULL}},

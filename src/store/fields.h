@@ -223,7 +223,7 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	       .help = "Only its owner, admins and permitted users can follow a private link")                         \
 	STORED(password, password, SECRET, .name = "password", .bit = LINK_PASSWORD, .min = 1, .max = 1024,            \
 	       .flags = FIELD_OPTIONAL, .option = "--no-password|--password", .null = "none",                          \
-	       .help = "Visitors must enter it; stored as argon2id")                                                   \
+	       .help = "A password that visitors must enter")                                                         \
 	SHOWN(key, VIRTUAL, .name = "forward_query", .schema = "\"const\":false")                                      \
 	SHOWN(key, VIRTUAL, .name = "rules", .schema = "\"type\":\"array\",\"maxItems\":0")                            \
 	STORED(title, title, TEXT, .name = "title", .bit = LINK_TITLE, .max = 512, .flags = FIELD_OPTIONAL,            \
@@ -236,8 +236,8 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
 	       .flags = FIELD_OPTIONAL, .option = "--external-id TEXT", .none = "none", .null = "none",                \
 	       .help = "Its id in another system, 1 to 256 bytes")                                                     \
 	STORED(owner, owner, USER, .name = "owner", .bit = LINK_OWNER, .flags = FIELD_OPTIONAL | FIELD_ADMIN,          \
-	       .option = "--owner USER", .help = "An email address or id; shown as user_name, or the user's "          \
-	       "email address or names; 'local' for the command line of the machine")                                  \
+	       .option = "--owner USER", .help = "The owner's email address or id; answers show user_name, "       \
+	       "or the owner's email address or name, or 'local' for a link made without an account")                  \
 	STORED(api_key, api_key, NUMBER, .bit = LINK_OWNER)                                                            \
 	FIXED(user_name, user_name, TEXT, .name = "user_name", .max = 128, .help = "Shown as the owner",               \
 	      .flags = FIELD_CREATE | FIELD_NULL | FIELD_HIDDEN)
