@@ -64,7 +64,7 @@ struct conn_driver {
 	/* Does not block. */
 	void (*close)(void *conn);
 
-	/* Is an idle one still of use, as far as can be told without asking? Does not block. NULL: always. */
+	/* Is an idle one still of use, as far as is known without asking? Does not block. NULL: always. */
 	bool (*is_alive)(const void *conn);
 
 	/* When it is returned, on the thread that had it: makes it as good as new if it can. Says `why` with

@@ -10,7 +10,7 @@
  *	log         checksums of all frames. SQLite ignores everything from a bad frame on without a word.
  *	rows        what the owner of the file knows about them (`verify`)
  *
- * A changed letter in a text that has no index cannot be seen, nor can one in unused space.
+ * A changed character in a text that has no index cannot be seen, nor can one in unused space.
  */
 #pragma once
 

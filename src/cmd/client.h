@@ -17,7 +17,7 @@ struct client {
 	char *key;
 	int call_seconds;
 	struct server *own;            /* case 3; otherwise NULL */
-	const struct command *command; /* errors are told in terms of its options */
+	const struct command *command; /* errors name its options */
 	const char *about; /* of several arguments, the one that an error is about; NULL: the only one */
 };
 

@@ -1,6 +1,6 @@
 /*
- * Reads a password, never from the arguments: other users of the machine can see those. A terminal is asked
- * twice and does not show what is typed; otherwise it is one line of standard input.
+ * Reads a password, never from the arguments: other users of the machine can see those. On a terminal
+ * it asks twice and does not show what is typed; otherwise it reads one line of standard input.
  */
 #pragma once
 

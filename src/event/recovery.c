@@ -1,7 +1,7 @@
 /*
  * Recovery, when a log is opened: starts a new boot, and closes the segments that earlier boots left open. A
  * torn write at the end of a segment was never acknowledged, and is truncated. Damage is reported, and the
- * segment is read up to it; docs/internals/eventlog-format.md says how the two are told apart.
+ * segment is read up to it; docs/internals/eventlog-format.md says how the two are distinguished.
  */
 #include "event/log_private.h"
 #include "event/reader.h"

@@ -12,7 +12,7 @@
 enum { BUCKETS = 16384 };
 
 struct entry {
-	struct list link; /* in `open` or `told`, in order of arrival */
+	struct list link; /* in `open` or `acknowledged`, in order of arrival */
 	struct entry *next;
 	unsigned attempts;       /* running */
 	bool pending;            /* an attempt has failed */

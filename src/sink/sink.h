@@ -179,7 +179,7 @@ struct stats_query {
 	uint64_t heads, prefetches; /* not in `clicks` */
 	uint64_t unknowns, roots;   /* orphans; only for link 0 */
 	/* False with a filter; or without bots, or with bots only, if the range has days that were stored before
-	 * bots were told apart. */
+	 * bots were counted separately. */
 	bool has_visitors;
 	uint64_t visitors; /* estimate; bots as `bots` says; the sum over whole days of the range */
 	/* Every step of the range, empty ones too; at most SINK_SERIES_MAX. Where only coarser rollups are

@@ -3,7 +3,7 @@
  * as they are, and the count is exact. Beyond that, each of 4,096 registers keeps the longest run of leading
  * zeros (plus one) among its hashes, and the error is about 1.6 %. The order of insertion does not matter.
  *
- * Stored form, told apart by its length:
+ * Stored form; the length says which:
  *
  *	list        the sorted hashes, 4 bytes each, little-endian
  *	registers   6 bits each, SKETCH_BYTES_MAX in all
