@@ -35,26 +35,26 @@ enum {
 
 #define LIFE_MS "2592000000" /* a stream is dropped 30 days after its last batch */
 #define FAR     "100000000"  /* a position so far back means another stream */
-#define SCRIPT_STATE                                                                       \
-	"local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')\n"         \
-	"local function state(key)\n"                                                      \
-	"  local own = redis.call('HGET', key, '@') or ''\n"                               \
-	"  local epoch, life, place = string.match(own, '^(%d+) (%w+) (%S+)$')\n"          \
-	"  if not epoch then return 0, '', '' end\n"                                       \
-	"  return tonumber(epoch), life, place\n"                                          \
-	"end\n"                                                                            \
-	"local function parts(value)\n"                                                    \
-	"  local epoch, clicks, told = string.match(value or '', '^(%d+) (%d+) (%S+)$')\n" \
-	"  return tonumber(epoch), tonumber(clicks), told\n"                               \
-	"end\n"                                                                            \
-	"local function value(epoch, clicks, told)\n"                                      \
-	"  return string.format('%.0f %.0f %s', epoch, clicks, told)\n"                    \
-	"end\n"                                                                            \
-	"local function values(key, first, step)\n" /* the links among the arguments */    \
-	"  local links = {}\n"                                                             \
-	"  for i = first, #ARGV, step do links[#links + 1] = ARGV[i] end\n"                \
-	"  if #links == 0 then return links, {} end\n"                                     \
-	"  return links, redis.call('HMGET', key, unpack(links))\n"                        \
+#define SCRIPT_STATE                                                                          \
+	"local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')\n"            \
+	"local function state(key)\n"                                                         \
+	"  local own = redis.call('HGET', key, '@') or ''\n"                                  \
+	"  local epoch, life, place = string.match(own, '^(%d+) (%w+) (%S+)$')\n"             \
+	"  if not epoch then return 0, '', '' end\n"                                          \
+	"  return tonumber(epoch), life, place\n"                                             \
+	"end\n"                                                                               \
+	"local function parts(value)\n"                                                       \
+	"  local epoch, clicks, flushed = string.match(value or '', '^(%d+) (%d+) (%S+)$')\n" \
+	"  return tonumber(epoch), tonumber(clicks), flushed\n"                               \
+	"end\n"                                                                               \
+	"local function value(epoch, clicks, flushed)\n"                                      \
+	"  return string.format('%.0f %.0f %s', epoch, clicks, flushed)\n"                    \
+	"end\n"                                                                               \
+	"local function values(key, first, step)\n" /* the links among the arguments */       \
+	"  local links = {}\n"                                                                \
+	"  for i = first, #ARGV, step do links[#links + 1] = ARGV[i] end\n"                   \
+	"  if #links == 0 then return links, {} end\n"                                        \
+	"  return links, redis.call('HMGET', key, unpack(links))\n"                           \
 	"end\n"
 
 /* ARGV: place before, place after, offset after, reach; then link, clicks... Returns enum counters_fate,
@@ -70,10 +70,10 @@ static const char add_script[] = SCRIPT_STATE
     "local set = {'@', string.format('%.0f %s %s', epoch, run, after)}\n"
     "local links, olds = values(key, 5, 2)\n"
     "for i, old in ipairs(olds) do\n"
-    "  local e, clicks, told = parts(old)\n"
+    "  local e, clicks, flushed = parts(old)\n"
     "  set[#set + 1] = links[i]\n"
     "  if e == epoch then\n"
-    "    set[#set + 1] = value(e, clicks + tonumber(ARGV[4 + 2 * i]), told)\n"
+    "    set[#set + 1] = value(e, clicks + tonumber(ARGV[4 + 2 * i]), flushed)\n"
     "  else\n"
     "    set[#set + 1] = value(e or 0, clicks or 0, '-')\n"
     "    if reach <= to then out[#out + 1] = i - 1 end\n"
@@ -99,9 +99,9 @@ static const char put_script[] = SCRIPT_STATE
     "local set = {}\n"
     "local links, olds = values(KEYS[1], 2, 2)\n"
     "for i, old in ipairs(olds) do\n"
-    "  local _, _, told = parts(old)\n"
+    "  local _, _, flushed = parts(old)\n"
     "  set[#set + 1] = links[i]\n"
-    "  set[#set + 1] = value(epoch, tonumber(ARGV[1 + 2 * i]), told or '-')\n"
+    "  set[#set + 1] = value(epoch, tonumber(ARGV[1 + 2 * i]), flushed or '-')\n"
     "end\n"
     "redis.call('HSET', KEYS[1], unpack(set))\n"
     "return #links\n";
@@ -137,8 +137,8 @@ static const char dirty_script[] = SCRIPT_STATE
     "local page = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', 512)\n"
     "local out = {page[1]}\n"
     "for i = 1, #page[2], 2 do\n"
-    "  local _, clicks, told = parts(page[2][i + 1])\n"
-    "  if clicks and clicks ~= tonumber(told) and page[2][i] ~= '@' then out[#out + 1] = page[2][i] end\n"
+    "  local _, clicks, flushed = parts(page[2][i + 1])\n"
+    "  if clicks and clicks ~= tonumber(flushed) and page[2][i] ~= '@' then out[#out + 1] = page[2][i] end\n"
     "end\n"
     "return out\n";
 

@@ -207,8 +207,8 @@ static int scheme_take(struct str *s, bool *ret_https, struct err *e)
 	if (!rest.ptr)
 		return err_set(
 		    e, ERR_INVALID,
-		    "the URL must begin with http:// or https://; write 'https://%s' if you mean that",
-		    echo(&shown, *s));
+		    "the URL must begin with http:// or https://; write 'https:%s%s' if you mean that",
+		    str_starts(*s, STR("//")) ? "" : "//", echo(&shown, *s));
 	*ret_https = str_eq_nocase(scheme, STR("https"));
 	if (!*ret_https && !str_eq_nocase(scheme, STR("http")))
 		return err_set(e, ERR_INVALID, "the URL must begin with http:// or https://, not '%s:'",

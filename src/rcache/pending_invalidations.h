@@ -20,7 +20,7 @@ struct pending;
 struct pending *pending_new(void); /* NULL: out of memory */
 void pending_free(struct pending *o);
 
-/* Any thread. Before and after an attempt to deliver a change; `told`: it succeeded. */
+/* Any thread. Before and after an attempt to deliver a change; `acknowledged`: it succeeded. */
 void pending_begin(struct pending *o, const struct str *keys, size_t n);
 void pending_end(struct pending *o, const struct str *keys, size_t n, bool acknowledged);
 

@@ -45,7 +45,8 @@ static int checkpoint_open(struct pipeline *p, struct err *e)
 		p->checkpoint_path = NULL;
 		return err_set(e, ERR_NOMEM, "out of memory");
 	}
-	if (p->folder && !has_kafka(p) && !(p->dirty_links_path = folder_path(p->folder, "events/untold")))
+	if (p->folder && !has_kafka(p) &&
+	    !(p->dirty_links_path = folder_path(p->folder, "events/dirty-links")))
 		return err_set(e, ERR_NOMEM, "out of memory");
 	return 0;
 }

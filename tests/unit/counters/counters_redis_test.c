@@ -283,7 +283,7 @@ static void find(void *ctx, uint64_t link)
 	found.links[found.count++] = link;
 }
 
-static void find_untold(void)
+static void find_dirty(void)
 {
 	uint64_t cursor = 0;
 	found.count = 0;
@@ -297,20 +297,20 @@ TEST(totals_are_dirty_until_the_store_has_them)
 {
 	begin();
 	start_at(10, 5, 6);
-	find_untold();
+	find_dirty();
 	assert_int_equal(found.count, 2);
 	struct counter updated = {.link = 1, .clicks = 5};
 	struct counters_step s = step_of(0, 10, &updated, 1);
 	counters->ops->updated(counters, &s);
-	find_untold();
+	find_dirty();
 	assert_int_equal(found.count, 1);
 	assert_int_equal(found.links[0], 2);
 	assert_int_equal(add(10, 20, 1, 0), COUNTERS_ADDED);
-	find_untold();
+	find_dirty();
 	assert_int_equal(found.count, 2);
-	/* Nor does a gap make a total one that was told. */
+	/* Nor does a gap make a total one that was flushed. */
 	assert_int_equal(add(30, 40, 1, 0), COUNTERS_ANEW);
-	find_untold();
+	find_dirty();
 	assert_int_equal(found.count, 2);
 }
 
@@ -360,7 +360,7 @@ TEST(many_links_are_added_in_parts)
 		assert_false(many[i].is_missing);
 		assert_int_equal(many[i].clicks, 3 * (1 + i % 7));
 	}
-	find_untold();
+	find_dirty();
 	assert_true(found.count >= COUNT);
 	free(many);
 }

@@ -158,6 +158,7 @@ TEST(what_no_browser_takes_is_refused)
 	    {"", "empty"},
 	    {" \n ", "empty"},
 	    {"ftp://a.example/", "must begin with http:// or https://, not 'ftp:'"},
+	    {"//a.example/", "write 'https://a.example/' if you mean that"},
 	    {"JAVASCRIPT://a.example/%0aalert(1)", "not 'JAVASCRIPT:'"},
 	    {"://a/", "not ':'"},
 	    {"ht tp://a.example/", "not 'ht tp:'"},

@@ -379,7 +379,7 @@ TEST(without_counters_totals_of_a_killed_worker_are_stored_by_the_next)
 	struct temp dir;
 	temp_init(&dir);
 	begin(false, false, LONG_MS);
-	temp_path(&dir, "untold", world.dirty_links);
+	temp_path(&dir, "dirty-links", world.dirty_links);
 	worker_die();
 	worker_start(LONG_MS);
 	while (world.at < EVENTS) {
