@@ -152,7 +152,7 @@ int stats_params_read(struct str query, int64_t now_ms, struct stats_query *q, s
 	if (!step_given)
 		q->step = range_ms <= 6 * HOUR_MS         ? STEP_MINUTE
 		          : range_ms <= 8 * DAY_MS        ? STEP_HOUR
-		          : range_ms <= 10 * 366 * DAY_MS ? STEP_DAY
+		          : range_ms <= 3660 * DAY_MS ? STEP_DAY
 		                                          : STEP_MONTH;
 	if (bots.ptr) {
 		int found = find_name(bots, bots_names, ARRAY_LEN(bots_names));
