@@ -1,5 +1,6 @@
 #include "server/folder_verify.h"
 
+#include "base/json_in.h"
 #include "base/utf8.h"
 #include "event/reader.h"
 #include "os/file.h"
@@ -176,10 +177,18 @@ static void verify_folder(struct verify *v, const char *folder)
 
 /* --- databases --- */
 
+/* The API sends them as they are stored. */
+static bool are_tags(struct str tags)
+{
+	struct json_in in = json_in_begin(tags);
+	return tags.len == 0 ||
+	       (json_in_peek(&in) == JSON_IN_ARRAY && json_in_skip(&in) && json_in_finish(&in));
+}
+
 /* Targets are stored as they were normalised; what this requires has always held. */
 static bool link_is_valid(const struct link_record *link)
 {
-	return is_address(link->url);
+	return is_address(link->url) && are_tags(link->tags);
 }
 
 static void check_links(const char *path, bool is_deep, bool is_in_use, struct findings *f)

@@ -320,6 +320,7 @@ def test_rows_that_contradict_each_other_are_found(server):
     server.stop()
     for name, change, said in [
             ("links.db", "UPDATE link SET url = 'gopher://x' WHERE alias = 'alias-3'", "a row of a link has values"),
+            ("links.db", "UPDATE link SET tags = '[\"a\"}' WHERE alias = 'alias-3'", "a row of a link has values"),
             ("links.db", "UPDATE link SET alias = 'other' WHERE alias = 'alias-3'", "do not name each other"),
             ("links.db", "DELETE FROM alias WHERE name = 'alias-3'", "do not name each other"),
             ("links.db", "DROP INDEX link_by_owner", "its tables are not those of layout"),
