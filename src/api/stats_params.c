@@ -66,7 +66,7 @@ int stats_range_read(struct str query, int64_t now_ms, struct arena *arena, int6
 	if (r == 0)
 		r = time_param(query, "from", arena, MAX(*ret_to_ms - 30 * DAY_MS, 0), ret_from_ms, e);
 	if (r == 0 && *ret_from_ms >= *ret_to_ms)
-		r = err_set(e, ERR_INVALID, "The parameter 'from' must be earlier than 'to'.");
+		r = err_set(e, ERR_INVALID, "The parameter 'from' must be earlier than the parameter 'to'.");
 	return r;
 }
 

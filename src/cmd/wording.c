@@ -12,6 +12,7 @@ static const struct {
     {STR(" in the path"), STR("")},
     {STR("a 'next' of this list"), STR("one that 'curt link list' has printed")},
     {STR("null for none"), STR("'never'")}, /* of the optional fields, only times come here */
+    {STR("(by="), STR("(--step ")},
     {STR("; send "), STR("; give ")},
 };
 

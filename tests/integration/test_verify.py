@@ -481,6 +481,8 @@ def test_options_of_stats_choose(told):
 
 REFUSED = [
     (["nowhere"], "no link"), (["here", "--from", "x"], "--from"), (["here", "--limit", "0"], "--limit"),
+    (["here", "--from", "2026-02-01", "--to", "2026-01-01"], "--from must be earlier than --to"),
+    (["here", "--from", "2025-01-01", "--step", "minute"], "(--step month)"),
 ]
 WRONG = [
     (["here", "--where", "browser"], "NAME=VALUE"), (["here", "--nonsense"], "nonsense"), (["here", "there"], "takes [KEY]"),
