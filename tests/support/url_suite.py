@@ -24,7 +24,8 @@ def cleaned(text):
 def url_cases(rows):
     for row in rows:
         if isinstance(row, dict) and row.get("base") is None and re.match("https?:", cleaned(row["input"]), re.IGNORECASE):
-            refused = POLICY.search(cleaned(row["input"])) or row.get("username") or row.get("password")
+            refused = (POLICY.search(cleaned(row["input"])) or "\0" in row["input"]  # no string of the API has it
+                       or row.get("username") or row.get("password"))
             yield row["input"], None if row.get("failure") else row["href"], bool(refused)
 
 
