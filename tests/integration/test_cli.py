@@ -259,7 +259,7 @@ REFUSED = [
     (["link", "list", "--cursor", "x"], ["--cursor"]),
     (["stats", "--from", "ö"], ["--from"]),
     (["stats", "--limit", "3.0"], ["--limit", "'3.0'"]),
-    (["link", "create", URL, "--expired-url", "ftp://example.com/"], ["http"]),
+    (["link", "create", URL, "--expired-url", "ftp://example.com/"], ["In --expired-url", "http"]),
     (["link", "create", URL, "--not-before", "2050-01-01", "--expires", "2049-01-01"], ["--not-before", "--expires"]),
     (["link", "create", URL, "--password"], ["no password", "one line"]),
     (["link", "create", URL, "--owner", "nobody@example.com"], ["owner"]),
