@@ -345,6 +345,7 @@ static const struct input_field *field_named(const struct input_field *fields, s
 	return NULL;
 }
 
+/* `name` is STR_NULL if it was too long to decode. */
 static int unknown_field(struct str name, const struct input_field *fields, size_t count, struct input_err *e)
 {
 	char known[400] = "";
@@ -352,6 +353,9 @@ static int unknown_field(struct str name, const struct input_field *fields, size
 	size_t at = 0;
 	for (size_t i = 0; i < count && at < sizeof(known) - 1; i++)
 		at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i ? ", " : "", fields[i].name);
+	if (!name.ptr)
+		return input_wrong_body(e, "a field has a name of more than %d bytes; the fields are: %s",
+		                        INPUT_ITEM_BYTES_MAX, known);
 	echo(&shown, name);
 	return input_wrong_field(e, shown.text, "unknown field '%s'; the fields are: %s", shown.text, known);
 }

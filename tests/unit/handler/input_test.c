@@ -158,6 +158,13 @@ TEST(an_unknown_field_lists_the_known_ones)
 	struct values v;
 	assert_int_equal(read_values("{\"txet\":\"a\"}", &v), ERR_INVALID);
 	assert_non_null(strstr(e.sentence.text, "text, maybe, flag, number, when, list"));
+	/* A name with an escape is decoded, and there is only so much room for it. */
+	assert_int_equal(
+	    read_values("{\"\\u0061aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\":1}",
+	                &v),
+	    ERR_INVALID);
+	assert_non_null(strstr(e.sentence.text, "a field has a name of more than 64 bytes"));
+	assert_false(e.has_field);
 }
 
 TEST(too_many_or_too_long_entries_are_refused)
