@@ -4,6 +4,7 @@
  */
 #include "api/handlers.h"
 #include "base/json_out.h"
+#include "base/utf8.h"
 #include "handler/caller.h"
 #include "handler/input.h"
 #include "handler/jobs.h"
@@ -33,6 +34,7 @@ static void keys_post_done(struct write_job *j)
 static bool choose_user(const struct api_call *call, const struct key_input *in, uint64_t owner,
                         struct account *ret)
 {
+	struct echo shown;
 	*ret = (struct account){0};
 	if (!in->user.ptr)
 		return owner == 0 || caller_resolve_user_id(call, owner, ret);
@@ -43,8 +45,8 @@ static bool choose_user(const struct api_call *call, const struct key_input *in,
 	else if (ret->id == 0)
 		problem_reply_field(
 		    call->c, "no-such-user", "user",
-		    "There is no user '%.*s' (field 'user'); send a user's email address or id.",
-		    (int)MIN(in->user.len, (size_t)64), in->user.ptr);
+		    "There is no user '%s' (field 'user'); send a user's email address or id.",
+		    echo(&shown, in->user));
 	else
 		return true;
 	return false;

@@ -4,6 +4,7 @@
 #include "api/link_writes.h"
 #include "auth/passwords.h"
 #include "base/json_out.h"
+#include "base/utf8.h"
 #include "handler/caller.h"
 #include "handler/input.h"
 #include "handler/jobs.h"
@@ -280,6 +281,7 @@ static void charge(struct write_job *j, const struct caller *caller, struct str 
 static bool take_owner(const struct api_call *call, struct str text, uint64_t *ret)
 {
 	struct account owner;
+	struct echo shown;
 	if (!caller_resolve_user(call, text, &owner))
 		return false;
 	bool may = caller_is_admin(&call->caller) || (owner.id != 0 && owner.id == call->caller.user);
@@ -288,8 +290,8 @@ static bool take_owner(const struct api_call *call, struct str text, uint64_t *r
 	else if (owner.id == 0)
 		problem_reply_field(
 		    call->c, "no-such-user", "owner",
-		    "There is no user '%.*s' (field 'owner'); send a user's email address or id.",
-		    (int)MIN(text.len, (size_t)64), text.ptr);
+		    "There is no user '%s' (field 'owner'); send a user's email address or id.",
+		    echo(&shown, text));
 	else
 		*ret = owner.id;
 	return may && owner.id != 0;

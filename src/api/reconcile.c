@@ -1,6 +1,7 @@
 /* GET /api/v1/reconcile: compares what was served, logged and counted. */
 #include "api/handlers.h"
 #include "base/json_out.h"
+#include "base/utf8.h"
 #include "handler/problem.h"
 #include "handler/query_job.h"
 #include "handler/reply.h"
@@ -102,11 +103,11 @@ static void reconcile_done(struct query_job *base)
 void reconcile_get(struct api_call *call)
 {
 	struct str deep = http_query_param(call->req->query, STR("deep"));
+	struct echo shown;
 	bool is_deep = deep.ptr && str_eq(deep, STR("true"));
 	if (deep.ptr && !is_deep && !str_eq(deep, STR("false"))) {
 		problem_reply(call->c, 400, "invalid-parameter",
-		              "The parameter 'deep' is '%.*s'; it must be true or false.",
-		              (int)MIN(deep.len, (size_t)32), deep.ptr);
+		              "The parameter 'deep' is '%s'; it must be true or false.", echo(&shown, deep));
 		return;
 	}
 	struct reconcile_job *j = query_job_new(call->w, call->c, sizeof(*j), reconcile_run, reconcile_done);

@@ -4,6 +4,7 @@
 #include "api/stats_params.h"
 #include "base/json_out.h"
 #include "base/rfc3339.h"
+#include "base/utf8.h"
 #include "handler/caller.h"
 #include "handler/input.h"
 #include "handler/link_param.h"
@@ -277,6 +278,7 @@ static void window_done(struct query_job *base)
 void window_get(struct api_call *call)
 {
 	struct str text = http_query_param(call->req->query, STR("timeWindowMinutes"));
+	struct echo shown;
 	uint64_t minutes;
 	if (!text.ptr) {
 		problem_reply(call->c, 400, "invalid-parameter",
@@ -286,8 +288,8 @@ void window_get(struct api_call *call)
 	if (!str_u64(text, &minutes) || minutes == 0) {
 		problem_reply(
 		    call->c, 400, "invalid-parameter",
-		    "The parameter 'timeWindowMinutes' is '%.*s'; it must be a whole number above zero.",
-		    (int)MIN(text.len, (size_t)32), text.ptr);
+		    "The parameter 'timeWindowMinutes' is '%s'; it must be a whole number above zero.",
+		    echo(&shown, text));
 		return;
 	}
 	struct window_job *j = query_job_new(call->w, call->c, sizeof(*j), window_run, window_done);

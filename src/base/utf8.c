@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include <stdio.h>
+
 size_t utf8_first(struct str s)
 {
 	const unsigned char *p = (const unsigned char *)s.ptr;
@@ -53,4 +55,16 @@ struct str utf8_prefix(struct str s, size_t bytes_max)
 	if (s.len > 0 && utf8_first(str_n(s.ptr + s.len - last, last)) != last)
 		s.len -= last;
 	return s;
+}
+
+const char *echo(struct echo *to, struct str s)
+{
+	size_t len = 0, step;
+	for (; len < s.len && (step = utf8_first(str_n(s.ptr + len, s.len - len))) > 0; len += step) {
+		if (len + step > ECHO_BYTES_MAX || (unsigned char)s.ptr[len] < 0x20 || s.ptr[len] == 0x7f)
+			break;
+	}
+	memcpy(to->text, s.ptr, len);
+	snprintf(to->text + len, sizeof(to->text) - len, "%s", s.len > len ? "..." : "");
+	return to->text;
 }

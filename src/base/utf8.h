@@ -11,3 +11,11 @@ struct str utf8_prefix(struct str s, size_t bytes_max);
 
 /* Well-formed, and without control characters. */
 bool utf8_is_printable(struct str s);
+
+/* What a message repeats of the input: ECHO_BYTES_MAX at most, up to the first control character, and no part
+ * of a character at the end. */
+enum { ECHO_BYTES_MAX = 40 };
+struct echo {
+	char text[ECHO_BYTES_MAX + sizeof("...")];
+};
+const char *echo(struct echo *to, struct str s);

@@ -3,8 +3,8 @@
 #include "base/json_in.h"
 #include "base/json_out.h"
 #include "base/rfc3339.h"
+#include "base/utf8.h"
 #include "handler/problem.h"
-#include "link/url_host.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -500,12 +500,13 @@ int input_record_read(struct str body, struct input_record *r, struct arena *are
 bool input_limit(struct http_conn *c, struct str query, uint64_t otherwise, uint64_t max, uint64_t *ret)
 {
 	struct str limit = http_query_param(query, STR("limit"));
+	struct echo shown;
 	*ret = otherwise;
 	if (!limit.ptr || (str_u64(limit, ret) && *ret >= 1 && *ret <= max))
 		return true;
 	problem_reply(c, 400, "invalid-limit",
-	              "The parameter 'limit' is '%.*s'; it must be a number from 1 to %llu.",
-	              (int)MIN(limit.len, (size_t)32), limit.ptr, (unsigned long long)max);
+	              "The parameter 'limit' is '%s'; it must be a number from 1 to %llu.",
+	              echo(&shown, limit), (unsigned long long)max);
 	return false;
 }
 

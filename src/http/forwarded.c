@@ -1,5 +1,7 @@
 #include "http/forwarded.h"
 
+#include "base/utf8.h"
+
 #include <arpa/inet.h>
 #include <stdlib.h>
 
@@ -100,10 +102,11 @@ static int add(struct proxies *p, struct ip ip, unsigned bits, struct err *e)
 
 static int bad_item(struct str item, struct err *e)
 {
+	struct echo shown;
 	return err_set(e, ERR_INVALID,
-	               "'%.*s' is not a proxy: write an address such as 192.0.2.7 or ::1, a network such as "
+	               "'%s' is not a proxy: write an address such as 192.0.2.7 or ::1, a network such as "
 	               "10.0.0.0/8 or fd00::/8, or loopback",
-	               (int)MIN(item.len, 80), item.ptr ? item.ptr : "");
+	               echo(&shown, item));
 }
 
 /* Behind the slash: how many bits of the address count. */
@@ -135,11 +138,12 @@ static int add_item(struct proxies *p, struct str item, struct err *e)
 	ip_mask(&masked, bits);
 	if (memcmp(masked.bytes, ip.bytes, ip.len) != 0) { /* which of the two was meant? */
 		char network[INET6_ADDRSTRLEN], host[INET6_ADDRSTRLEN];
+		struct echo shown;
 		ip_format(&masked, network);
 		ip_format(&ip, host);
 		return err_set(e, ERR_INVALID,
-		               "'%.*s' is not a network: write %s/%u, or %s for that address alone",
-		               (int)MIN(item.len, 80), item.ptr, network, bits, host);
+		               "'%s' is not a network: write %s/%u, or %s for that address alone",
+		               echo(&shown, item), network, bits, host);
 	}
 	return add(p, ip, bits, e);
 }

@@ -5,21 +5,8 @@
 
 #include <arpa/inet.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <unicode/uidna.h>
 #include <unicode/utf8.h>
-
-const char *echo(struct echo *to, struct str s)
-{
-	size_t len = 0, step;
-	for (; len < s.len && (step = utf8_first(str_n(s.ptr + len, s.len - len))) > 0; len += step) {
-		if (len + step > ECHO_BYTES_MAX || (unsigned char)s.ptr[len] < 0x20 || s.ptr[len] == 0x7f)
-			break;
-	}
-	memcpy(to->text, s.ptr, len);
-	snprintf(to->text + len, sizeof(to->text) - len, "%s", s.len > len ? "..." : "");
-	return to->text;
-}
 
 /* As the standard says: a % without two digits is a %. */
 static size_t percent_decode(struct str in, char *out)

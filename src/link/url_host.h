@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "store/record.h"
 
-enum { HOST_BYTES_MAX = 4 * URL_BYTES_MAX, ECHO_BYTES_MAX = 40 };
+enum { HOST_BYTES_MAX = 4 * URL_BYTES_MAX };
 
 struct url_host {
 	enum { HOST_NAME, HOST_IPV4, HOST_IPV6 } kind;
@@ -24,9 +24,3 @@ void url_host_write(struct buf *out, const struct url_host *host);
 
 /* Loopback and unspecified addresses, and the names of this machine. A trailing dot names the same host. */
 bool url_host_is_this_machine(const struct url_host *host);
-
-/* What a sentence repeats of the input: short, and without control characters. */
-struct echo {
-	char text[ECHO_BYTES_MAX + sizeof("...")];
-};
-const char *echo(struct echo *to, struct str s);

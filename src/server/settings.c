@@ -1,5 +1,6 @@
 #include "server/settings.h"
 
+#include "base/utf8.h"
 #include "http/chars.h"
 #include "http/forwarded.h"
 #include "link/key_format.h"
@@ -174,12 +175,13 @@ static int check_proxies(const char *list, struct err *e)
 
 static int check_events(const struct event_settings *s, struct err *e)
 {
+	struct echo shown;
 	if (http_chars_are(str_of(s->country_header), HTTP_CHAR_TOKEN))
 		return 0;
 	return err_set(
 	    e, ERR_INVALID,
-	    "events.country_header: '%.60s' is not the name of a header; write one such as CF-IPCountry",
-	    s->country_header);
+	    "events.country_header: '%s' is not the name of a header; write one such as CF-IPCountry",
+	    echo(&shown, str_of(s->country_header)));
 }
 
 /* What a table of rows cannot check. Here, because a start must not fail after it has created something. */

@@ -557,3 +557,11 @@ def test_a_port_in_use_ends_the_start_with_a_sentence(tmp_path):
 def test_a_port_of_another_curt_is_not_shared(server, tmp_path):
     assert "already in use" in serve_fails(tmp_path / "other", listen=f"127.0.0.1:{server.port}")
     assert server.get("/healthz").status_code == 200
+
+
+def test_a_message_repeats_whole_characters_only(still):
+    """A long text is cut, and not within a character."""
+    for start in ("", "x"):
+        text = start + "ü" * 100
+        for answer in (creating(still, owner=text), still.post("/api/v1/keys", json={"name": "k", "user": text})):
+            assert "\ufffd" not in assert_problem(answer, 400, f"'{start}üü", "...'")["detail"]

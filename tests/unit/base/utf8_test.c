@@ -57,4 +57,17 @@ TEST(a_prefix_ends_with_a_whole_character)
 	assert_int_equal(utf8_prefix(STR_NULL, 5).len, 0);
 }
 
+TEST(what_a_message_repeats_is_short_and_printable)
+{
+	struct echo e;
+#define TEN "aaaaaaaaaa"
+	assert_string_equal(echo(&e, STR("")), "");
+	assert_string_equal(echo(&e, STR("\u00fc")), "\u00fc");
+	assert_string_equal(echo(&e, STR(TEN TEN TEN TEN)), TEN TEN TEN TEN);
+	assert_string_equal(echo(&e, STR(TEN TEN TEN TEN "a")), TEN TEN TEN TEN "...");
+	assert_string_equal(echo(&e, STR(TEN TEN TEN "aaaaaaaaa\u00fc")), TEN TEN TEN "aaaaaaaaa...");
+	assert_string_equal(echo(&e, STR("a\nb")), "a...");
+	assert_string_equal(echo(&e, STR("a\xff")), "a...");
+}
+
 TEST_MAIN()
