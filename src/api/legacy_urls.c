@@ -7,6 +7,7 @@
 #include "handler/caller.h"
 #include "handler/input.h"
 #include "handler/problem.h"
+#include "handler/query_params.h"
 #include "handler/reply.h"
 
 enum {
@@ -92,49 +93,27 @@ void create_url_post(struct api_call *call)
 		link_create_submit(j, call, &in);
 }
 
-/* A query parameter, decoded, in the arena; STR_NULL: absent. False: the request has been answered. */
-static bool query_text(const struct api_call *call, const char *name, struct str *ret)
-{
-	struct str query = call->req->query, raw = http_query_param(query, str_of(name));
-	const char *end = query.ptr + query.len;
-	size_t len;
-	*ret = STR_NULL;
-	if (!raw.ptr)
-		return true;
-	struct str rest = raw.ptr + raw.len < end
-	                      ? str_n(raw.ptr + raw.len, (size_t)(end - raw.ptr) - raw.len)
-	                      : STR_NULL;
-	str_cut(&rest, '&');
-	char *text = request_zalloc(call->c, raw.len + 1);
-	if (!text)
-		return false;
-	if (http_query_param(rest, str_of(name)).ptr)
-		problem_reply(call->c, 400, "invalid-parameter",
-		              "The parameter '%s' appears twice; send it once.", name);
-	else if (!str_percent_decode(raw, text, &len))
-		problem_reply(call->c, 400, "invalid-parameter",
-		              "The parameter '%s' has a '%%' without two hexadecimal digits, or a NUL; write "
-		              "'%%' as '%%25'.",
-		              name);
-	else
-		*ret = str_n(text, len);
-	return ret->ptr;
-}
-
 void delete_url_delete(struct api_call *call)
 {
 	struct input_err e;
+	struct err why;
+	struct arena *arena = http_conn_arena(call->c);
+	struct str query = call->req->query;
 	struct str api_dev_key, in_query, url_key = STR_NULL;
 	const struct input_field fields[] = {
 	    {"api_dev_key", FIELD_STRING, &api_dev_key},
 	    {"url_key", FIELD_STRING, &url_key},
 	};
-	if (!query_text(call, "api_dev_key", &api_dev_key) || !query_text(call, "url_key", &in_query) ||
-	    !body_and_key(call, false, api_dev_key, RIGHT_DELETE))
+	int r = query_param_text(query, "api_dev_key", arena, &api_dev_key, &why)
+	            ?: query_param_text(query, "url_key", arena, &in_query, &why);
+	if (r < 0) {
+		reply_failed(call->c, r, "invalid-parameter", &why);
 		return;
-	int r = 0;
+	}
+	if (!body_and_key(call, false, api_dev_key, RIGHT_DELETE))
+		return;
 	if (call->req->body.len > 0)
-		r = input_fields(call->req->body, fields, ARRAY_LEN(fields), http_conn_arena(call->c), &e);
+		r = input_fields(call->req->body, fields, ARRAY_LEN(fields), arena, &e);
 	if (r == 0 && !url_key.ptr && !in_query.ptr)
 		r = input_wrong_field(
 		    &e, "url_key", "the field 'url_key' is missing; send it in a JSON body or in the query");

@@ -1,6 +1,8 @@
 #include "api/stats_params.h"
 
 #include "base/rfc3339.h"
+#include "base/utf8.h"
+#include "handler/query_params.h"
 
 #define MINUTE_MS 60000LL
 #define HOUR_MS   (60 * MINUTE_MS)
@@ -12,23 +14,6 @@ static const char *const bots_names[] = {"include", "exclude", "only"};
 const char *stats_step_name(enum stats_step s)
 {
 	return step_names[s];
-}
-
-/* A parameter, decoded; STR_NULL: not given. */
-static int param(struct str query, const char *name, struct arena *arena, struct str *ret, struct err *e)
-{
-	struct str raw = http_query_param(query, str_of(name));
-	*ret = STR_NULL;
-	if (!raw.ptr)
-		return 0;
-	char *text = arena_alloc(arena, raw.len + 1);
-	if (!text)
-		return ERR_NOMEM;
-	size_t len = 0;
-	if (!str_percent_decode(raw, text, &len))
-		return err_set(e, ERR_INVALID, "The parameter '%s' has a malformed %%-escape.", name);
-	*ret = str_n(text, len);
-	return 0;
 }
 
 /* The query with spaces for '+', as forms send it. Times are read without this: +02:00 is an offset. */
@@ -47,7 +32,7 @@ static int time_param(struct str query, const char *name, struct arena *arena, i
                       int64_t *ret_ms, struct err *e)
 {
 	struct str text;
-	int r = param(query, name, arena, &text, e);
+	int r = query_param_text(query, name, arena, &text, e);
 	if (r < 0)
 		return r;
 	if (!text.ptr) {
@@ -81,6 +66,7 @@ static int find_name(struct str name, const char *const *names, size_t count)
 
 static int by_param(struct stats_query *q, struct str list, bool *ret_step_given, struct err *e)
 {
+	struct echo shown;
 	q->dims_wanted = 0;
 	q->series_wanted = false;
 	while (list.ptr) {
@@ -100,10 +86,10 @@ static int by_param(struct stats_query *q, struct str list, bool *ret_step_given
 		} else {
 			return err_set(
 			    e, ERR_INVALID,
-			    "The parameter 'by' has the unknown value '%.*s'; use minute, hour, day, "
+			    "The parameter 'by' has the unknown value '%s'; use minute, hour, day, "
 			    "week, month, referrer, country, browser, os, device, language, source or "
 			    "bot, separated by commas.",
-			    (int)MIN(item.len, (size_t)64), item.ptr);
+			    echo(&shown, item));
 		}
 	}
 	return 0;
@@ -117,7 +103,7 @@ static int filters_read(struct str query, struct stats_query *q, struct err *e)
 		return r;
 	for (unsigned dim = 0; dim < DIM_COUNT; dim++) {
 		struct str value;
-		r = param(form, visit_dim_names[dim], q->arena, &value, e);
+		r = query_param_text(form, visit_dim_names[dim], q->arena, &value, e);
 		if (r < 0)
 			return r;
 		if (!value.ptr)
@@ -131,19 +117,20 @@ static int filters_read(struct str query, struct stats_query *q, struct err *e)
 int stats_params_read(struct str query, int64_t now_ms, struct stats_query *q, struct err *e)
 {
 	struct str by = STR_NULL, bots = STR_NULL, limit = STR_NULL;
+	struct echo shown;
 	bool step_given = false;
 	uint64_t shares = SHARES_DEFAULT;
 	q->series_wanted = true;
 	q->dims_wanted = (1U << DIM_COUNT) - 1;
 	int r = stats_range_read(query, now_ms, q->arena, &q->from_ms, &q->to_ms, e);
 	if (r == 0)
-		r = param(query, "by", q->arena, &by, e);
+		r = query_param_text(query, "by", q->arena, &by, e);
 	if (r == 0 && by.ptr)
 		r = by_param(q, by, &step_given, e);
 	if (r == 0)
-		r = param(query, "bots", q->arena, &bots, e);
+		r = query_param_text(query, "bots", q->arena, &bots, e);
 	if (r == 0)
-		r = param(query, "limit", q->arena, &limit, e);
+		r = query_param_text(query, "limit", q->arena, &limit, e);
 	if (r == 0)
 		r = filters_read(query, q, e);
 	if (r < 0)
@@ -158,14 +145,14 @@ int stats_params_read(struct str query, int64_t now_ms, struct stats_query *q, s
 		int found = find_name(bots, bots_names, ARRAY_LEN(bots_names));
 		if (found < 0)
 			return err_set(e, ERR_INVALID,
-			               "The parameter 'bots' is '%.*s'; it must be include, exclude or only.",
-			               (int)MIN(bots.len, (size_t)32), bots.ptr);
+			               "The parameter 'bots' is '%s'; it must be include, exclude or only.",
+			               echo(&shown, bots));
 		q->bots = (enum stats_bots)found;
 	}
 	if (limit.ptr && (!str_u64(limit, &shares) || shares < 1 || shares > SHARES_MAX))
 		return err_set(e, ERR_INVALID,
-		               "The parameter 'limit' is '%.*s'; it must be a number from 1 to %d.",
-		               (int)MIN(limit.len, (size_t)32), limit.ptr, SHARES_MAX);
+		               "The parameter 'limit' is '%s'; it must be a number from 1 to %d.",
+		               echo(&shown, limit), SHARES_MAX);
 	q->shares_max = shares;
 	return 0;
 }

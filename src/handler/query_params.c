@@ -1,11 +1,12 @@
 #include "handler/query_params.h"
 
+#include "base/utf8.h"
 #include "config/suggest.h"
 #include "handler/problem.h"
 
 #include <stdio.h>
 
-enum { SHOWN_BYTES_MAX = 64, HINT_BYTES = 256 }; /* of a name in a message, and of what to do */
+enum { HINT_BYTES = 256 }; /* of what to do */
 
 /* Takes the first of the names off `*names`, which is STR_NULL after the last one. */
 static struct str next_name(struct str *names)
@@ -25,6 +26,7 @@ static bool is_known(struct str name, struct str known)
 static void reply_unknown(struct http_conn *c, struct str name, struct str known)
 {
 	struct suggestion nearest;
+	struct echo shown;
 	char hint[HINT_BYTES];
 	if (known.len > 0)
 		snprintf(hint, sizeof(hint), "the parameters are: %.*s.", STR_ARG(known));
@@ -37,8 +39,8 @@ static void reply_unknown(struct http_conn *c, struct str name, struct str known
 		snprintf(text, sizeof(text), "%.*s", STR_ARG(one));
 		suggest_offer(&nearest, text);
 	}
-	problem_reply(c, 400, "invalid-parameter", "The parameter '%.*s' is unknown; %s",
-	              (int)MIN(name.len, (size_t)SHOWN_BYTES_MAX), name.ptr, suggest_text(&nearest, hint));
+	problem_reply(c, 400, "invalid-parameter", "The parameter '%s' is unknown; %s", echo(&shown, name),
+	              suggest_text(&nearest, hint));
 }
 
 bool query_params_check(struct http_conn *c, struct str query, const char *known)
@@ -61,4 +63,24 @@ bool query_params_check(struct http_conn *c, struct str query, const char *known
 		}
 	}
 	return true;
+}
+
+int query_param_text(struct str query, const char *name, struct arena *arena, struct str *ret, struct err *e)
+{
+	struct str raw = http_query_param(query, str_of(name));
+	*ret = STR_NULL;
+	if (!raw.ptr)
+		return 0;
+	char *text = arena_alloc(arena, raw.len + 1);
+	if (!text)
+		return ERR_NOMEM;
+	size_t len;
+	if (!str_percent_decode(raw, text, &len))
+		return err_set(
+		    e, ERR_INVALID,
+		    "The parameter '%s' has a '%%' without two hexadecimal digits, or a NUL; write "
+		    "'%%' as '%%25'.",
+		    name);
+	*ret = str_n(text, len);
+	return 0;
 }

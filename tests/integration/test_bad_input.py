@@ -563,5 +563,6 @@ def test_a_message_repeats_whole_characters_only(still):
     """A long text is cut, and not within a character."""
     for start in ("", "x"):
         text = start + "ü" * 100
-        for answer in (creating(still, owner=text), still.post("/api/v1/keys", json={"name": "k", "user": text})):
+        for answer in (creating(still, owner=text), still.post("/api/v1/keys", json={"name": "k", "user": text}),
+                       still.get("/api/v1/stats", params={"by": text}), still.get("/api/v1/stats", params={"bots": text})):
             assert "\ufffd" not in assert_problem(answer, 400, f"'{start}üü", "...'")["detail"]
