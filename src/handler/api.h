@@ -87,7 +87,7 @@ struct api {
 	_Atomic unsigned hashing[HASH_KINDS]; /* jobs of the hasher, by kind */
 	struct offload *sweeper;              /* sweeps on request: one thread, which runs when idle */
 	struct offload *click_counter;        /* clicks of limited links: one thread; may wait for stats */
-	_Atomic bool stopping;                /* queued queries fail */
+	_Atomic bool stopping;                /* serve.drain_time is over: queued queries fail */
 	struct event_log *event_log;
 	struct sink *sink;
 	struct queue_consumer *stats; /* reads the event log; NULL with serve.role = stats */

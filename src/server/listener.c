@@ -25,6 +25,8 @@ struct listener {
 	struct timer drain_timer;
 	uint64_t drain_ms;
 	int64_t drain_until_ms;
+	void (*cut_off)(void *ctx);
+	void *cut_off_ctx;
 };
 
 static void *listener_thread(void *arg)
@@ -52,6 +54,8 @@ static void drain_look(struct timer *t)
 	}
 	if (is_last)
 		loop_each_stream(l->loop, abort_one, NULL);
+	if (is_last && l->cut_off)
+		l->cut_off(l->cut_off_ctx);
 	timer_set(loop_timers(l->loop), t, loop_mono_ms(l->loop) + DRAIN_LOOK_MS);
 }
 
@@ -104,11 +108,13 @@ int listener_start(struct listener *l, const struct http_handler *handler, struc
 	return r;
 }
 
-void listener_drain(struct listener *l, uint64_t drain_ms)
+void listener_drain(struct listener *l, uint64_t drain_ms, void (*cut_off)(void *ctx), void *ctx)
 {
 	if (!l->started)
 		return;
 	l->drain_ms = drain_ms;
+	l->cut_off = cut_off;
+	l->cut_off_ctx = ctx;
 	loop_post(l->loop, &l->drain_mail);
 }
 

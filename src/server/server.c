@@ -492,13 +492,20 @@ int server_start(struct server *s, struct err *e)
 	return r;
 }
 
-void server_stop(struct server *s)
+/* Clients are cut off: nobody needs the queries that are still queued. */
+static void cancel_queries(void *ctx)
 {
+	struct server *s = ctx;
 	atomic_store(&s->api.stopping, true);
 	queue_consumer_cancel_waits(s->api.stats);
+}
+
+void server_stop(struct server *s)
+{
 	housekeeper_stop(s->housekeeper);
 	for (unsigned i = 0; i < s->worker_count && s->listeners[i]; i++)
-		listener_drain(s->listeners[i], s->is_private ? 0 : s->settings.serve.drain_ms);
+		listener_drain(s->listeners[i], s->is_private ? 0 : s->settings.serve.drain_ms,
+		               cancel_queries, s);
 	for (unsigned i = 0; i < s->worker_count && s->listeners[i]; i++)
 		listener_join(s->listeners[i]);
 	pipeline_let_go(&s->pipeline); /* no client waits for an answer */

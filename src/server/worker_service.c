@@ -123,7 +123,7 @@ static void stop_status(struct worker_service *w)
 {
 	if (!w->status)
 		return;
-	listener_drain(w->status, STATUS_DRAIN_MS);
+	listener_drain(w->status, STATUS_DRAIN_MS, NULL, NULL);
 	listener_join(w->status);
 	listener_free(w->status);
 }

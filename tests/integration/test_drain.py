@@ -95,3 +95,30 @@ def test_more_connections_than_a_worker_takes_are_answered_one_after_the_other(s
         assert wire.read().status == 302
         wire.close()
     ends_well(server)
+
+
+def test_requests_that_wait_for_a_pool_are_answered_as_usual(serve):
+    """Statistics, passwords and the counts of limited links have threads of their own, which go on meanwhile."""
+    server = serve("--workers", "1", "--drain-time", "60s")
+    server.create("https://example.com/locked", alias="locked", password="open sesame")
+    server.create("https://example.com/limited", alias="limited", max_clicks=5)
+    server.session.close()
+    requests = {
+        request("GET", "/api/v1/stats", key=ADMIN_KEY): 200,
+        request("GET", "/api/v1/users", key=ADMIN_KEY): 200,
+        request("GET", "/readyz"): 200,
+        request("GET", "/limited"): 302,
+        request("POST", "/locked", body='{"password": "open sesame"}'): 303,
+        request("POST", "/api/v1/session", body='{"email": "a@example.com", "password": "wrong"}'): 401,
+        request("POST", "/api/v1/links", key=ADMIN_KEY,
+                body='{"original_url": "https://example.com/new", "password": "new"}'): 201,
+    }
+    server.freeze()
+    wires = [(server.connect(), sent, status) for sent, status in requests.items()]
+    for wire, sent, _ in wires:
+        wire.send(sent)
+    server.signal(signal.SIGTERM)
+    server.thaw()
+    for wire, sent, status in wires:
+        assert wire.read().status == status, sent
+    ends_well(server)
