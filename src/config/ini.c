@@ -1,5 +1,7 @@
 #include "config/ini.h"
 
+#include "config/value.h"
+
 void ini_reader_init(struct ini_reader *r, struct str text)
 {
 	struct str mark = STR("\xef\xbb\xbf");
@@ -14,19 +16,9 @@ static enum ini_kind bad(struct ini_reader *r, const char *problem)
 	return INI_BAD;
 }
 
-static bool has_control(struct str s)
-{
-	for (size_t i = 0; i < s.len; i++) {
-		unsigned char c = (unsigned char)s.ptr[i];
-		if ((c < 0x20 && c != '\t') || c == 0x7f)
-			return true;
-	}
-	return false;
-}
-
 static enum ini_kind parse_line(struct ini_reader *r, struct str line, struct ini_item *ret)
 {
-	if (has_control(line))
+	if (!conf_text_is_printable(line))
 		return bad(r, "the line has a control character; remove it");
 	if (line.ptr[0] == '[') {
 		if (line.ptr[line.len - 1] != ']')

@@ -121,7 +121,7 @@ void conf_value_expected(const struct conf_row *row, struct buf *out)
 	}
 }
 
-static bool is_printable(struct str text)
+bool conf_text_is_printable(struct str text)
 {
 	for (size_t i = 0; i < text.len; i++) {
 		unsigned char c = (unsigned char)text.ptr[i];
@@ -138,7 +138,7 @@ static int refuse(const struct conf_row *row, struct str text, const char *where
 	buf_char(&right, '\0');
 	const char *expected = right.failed ? "something else" : right.data;
 	const struct str shown = utf8_prefix(text, CONF_BYTES_SHOWN);
-	if ((row->flags & CONF_SECRET) || !is_printable(text))
+	if ((row->flags & CONF_SECRET) || !conf_text_is_printable(text))
 		return err_set(e, ERR_INVALID, "%s: %s.%s must be %s", where, row->section, row->name,
 		               expected);
 	if (text.len == 0)
@@ -171,7 +171,7 @@ int conf_value_parse(const struct conf_row *row, struct str text, const char *wh
 	case CONF_BYTES:
 	case CONF_DURATION: right = parse_number(row, text, &v.number); break;
 	case CONF_ENUM: right = parse_choice(row, text, &v.choice); break;
-	case CONF_STRING: right = is_printable(text); break;
+	case CONF_STRING: right = conf_text_is_printable(text); break;
 	}
 	if (!right)
 		return refuse(row, text, where, e);

@@ -26,5 +26,8 @@ void conf_value_store(const struct conf_row *row, void *target, struct conf_valu
 struct conf_value conf_value_peek(const struct conf_row *row, const void *target);
 bool conf_value_eq(const struct conf_row *row, const struct conf_value *a, const struct conf_value *b);
 
+/* Without control characters, except tabs. */
+bool conf_text_is_printable(struct str text);
+
 /* What would be right: "a whole number from 1 to 64", "one of text, json". */
 void conf_value_expected(const struct conf_row *row, struct buf *out);

@@ -11,11 +11,10 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 enum { FILE_BYTES_MAX = 1 << 28 };
 
@@ -25,22 +24,15 @@ struct verify {
 	struct findings *f;
 };
 
-static bool exists(const char *path)
-{
-	struct stat st;
-	return stat(path, &st) == 0;
-}
-
 /* --- files by name --- */
 
 static bool lines_are_json(struct str text)
 {
 	while (text.len > 0) {
 		struct str line = str_cut(&text, '\n');
-		json_t *object = json_loadb(line.ptr, line.len, 0, NULL);
-		if (!object)
+		struct json_in in = json_in_begin(line);
+		if (json_in_peek(&in) != JSON_IN_OBJECT || !json_in_skip(&in) || !json_in_finish(&in))
 			return false;
-		json_decref(object);
 	}
 	return true;
 }
@@ -113,12 +105,6 @@ static void verify_server_file(struct verify *v, const char *path)
 		findings_add(v->f, VERDICT_OK, path, "sound");
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-	size_t len = strlen(text), end_len = strlen(end);
-	return len >= end_len && strcmp(text + len - end_len, end) == 0;
-}
-
 /* `name` is relative to the data folder, with a slash in front. */
 static void verify_file(struct verify *v, const char *name, const char *path)
 {
@@ -140,9 +126,9 @@ static void verify_file(struct verify *v, const char *name, const char *path)
 		}
 	if (strcmp(name, "/server.json") == 0)
 		verify_server_file(v, path);
-	else if (ends_with(name, ".tmp") && v->is_busy)
+	else if (str_ends(str_of(name), STR(".tmp")) && v->is_busy)
 		findings_add(v->f, VERDICT_OK, path, "being written");
-	else if (ends_with(name, ".tmp"))
+	else if (str_ends(str_of(name), STR(".tmp")))
 		findings_add(v->f, VERDICT_NOTE, path,
 		             "left by a process that stopped during a write; it may be deleted");
 	else
@@ -210,9 +196,9 @@ static void verify_database(struct verify *v, const char *setting, const char *u
 		snprintf(path, sizeof(path), "%s/%s", v->data, name);
 	if (!is_sqlite)
 		findings_add(v->f, VERDICT_NOTE, setting, "is a database elsewhere: not checked");
-	if (exists(path))
+	if (access(path, F_OK) == 0)
 		check(path, v->is_deep, v->is_busy, v->f);
-	else if (is_sqlite && exists(boot))
+	else if (is_sqlite && access(boot, F_OK) == 0)
 		findings_add(v->f, VERDICT_BAD, path,
 		             "MISSING: the next start would create an empty one; restore it from a backup");
 	else if (is_sqlite)
