@@ -67,16 +67,17 @@ static void answer_metrics(struct worker_service *w, struct http_conn *c)
 	answer(c, 200, STR("text/plain; version=0.0.4; charset=utf-8"), buf_view(&out));
 }
 
+static const struct http_field allow = {STR("Allow"), STR("GET, HEAD, OPTIONS")};
+static const struct http_response not_allowed = {.status = 405,
+                                                 .content_type = STR("text/plain"),
+                                                 .body = STR("only GET and HEAD are allowed here\n"),
+                                                 .fields = &allow,
+                                                 .field_count = 1};
+
 static void handle(void *ctx, struct http_conn *c, const struct http_request *req)
 {
 	struct worker_service *w = ctx;
-	static const struct http_field allow = {STR("Allow"), STR("GET, HEAD, OPTIONS")};
 	static const struct http_response options = {.status = 204, .fields = &allow, .field_count = 1};
-	static const struct http_response not_allowed = {.status = 405,
-	                                                 .content_type = STR("text/plain"),
-	                                                 .body = STR("only GET and HEAD are allowed here\n"),
-	                                                 .fields = &allow,
-	                                                 .field_count = 1};
 	if (req->method != HTTP_GET && req->method != HTTP_HEAD)
 		http_reply(c, req->method == HTTP_OPTIONS ? &options : &not_allowed);
 	else if (str_eq(req->path, STR("/healthz")))
@@ -93,7 +94,10 @@ static void handle(void *ctx, struct http_conn *c, const struct http_request *re
 static void refuse(void *ctx, struct http_conn *c, int code, const char *reason)
 {
 	(void)ctx;
-	answer(c, code, STR("text/plain"), str_of(reason));
+	if (code == 405) /* CONNECT */
+		http_reply(c, &not_allowed);
+	else
+		answer(c, code, STR("text/plain"), str_of(reason));
 }
 
 static int start_status(struct worker_service *w, const struct settings *s, struct err *e)

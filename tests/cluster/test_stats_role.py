@@ -1,4 +1,5 @@
 """A server that only answers questions, from what others have counted."""
+import http.client
 import time
 import urllib.error
 import urllib.request
@@ -81,6 +82,11 @@ def test_a_worker_tells_how_it_is_and_nothing_else(pair):
     assert set(prometheus.parse(ask("/metrics")[1]).types.items()) == sections["Every process"] | sections["curt worker"]
     assert ask("/api/v1/links") == (404, "not found; there are /healthz, /readyz and /metrics\n")
     assert ask("/healthz", "POST") == (405, "only GET and HEAD are allowed here\n")
+    for method, target in (("POST", "/healthz"), ("CONNECT", "curt.test:443")):
+        connection = http.client.HTTPConnection(worker.url.removeprefix("http://"), timeout=10)
+        connection.request(method, target)
+        answer = connection.getresponse()
+        assert (answer.status, answer.getheader("Allow")) == (405, "GET, HEAD, OPTIONS")
 
 
 def test_a_sink_of_its_own_is_no_use_to_it(nursery):
