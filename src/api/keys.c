@@ -4,7 +4,6 @@
  */
 #include "api/handlers.h"
 #include "base/json_out.h"
-#include "base/utf8.h"
 #include "handler/caller.h"
 #include "handler/input.h"
 #include "handler/jobs.h"
@@ -34,7 +33,6 @@ static void keys_post_done(struct write_job *j)
 static bool choose_user(const struct api_call *call, const struct key_input *in, uint64_t owner,
                         struct account *ret)
 {
-	struct echo shown;
 	*ret = (struct account){0};
 	if (!in->user.ptr)
 		return owner == 0 || caller_resolve_user_id(call, owner, ret);
@@ -43,10 +41,7 @@ static bool choose_user(const struct api_call *call, const struct key_input *in,
 	if (owner && ret->id != owner)
 		caller_reply_forbidden(call->c, RIGHT_ADMIN);
 	else if (ret->id == 0)
-		problem_reply_field(
-		    call->c, "no-such-user", "user",
-		    "There is no user '%s' (field 'user'); send a user's email address or id.",
-		    echo(&shown, in->user));
+		caller_reply_no_such_user(call->c, "user", in->user);
 	else
 		return true;
 	return false;

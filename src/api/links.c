@@ -4,7 +4,6 @@
 #include "api/link_writes.h"
 #include "auth/passwords.h"
 #include "base/json_out.h"
-#include "base/utf8.h"
 #include "handler/caller.h"
 #include "handler/input.h"
 #include "handler/jobs.h"
@@ -281,17 +280,13 @@ static void charge(struct write_job *j, const struct caller *caller, struct str 
 static bool take_owner(const struct api_call *call, struct str text, uint64_t *ret)
 {
 	struct account owner;
-	struct echo shown;
 	if (!caller_resolve_user(call, text, &owner))
 		return false;
 	bool may = caller_is_admin(&call->caller) || (owner.id != 0 && owner.id == call->caller.user);
 	if (!may)
 		caller_reply_forbidden(call->c, RIGHT_ADMIN);
 	else if (owner.id == 0)
-		problem_reply_field(
-		    call->c, "no-such-user", "owner",
-		    "There is no user '%s' (field 'owner'); send a user's email address or id.",
-		    echo(&shown, text));
+		caller_reply_no_such_user(call->c, "owner", text);
 	else
 		*ret = owner.id;
 	return may && owner.id != 0;

@@ -1,5 +1,6 @@
 #include "handler/caller.h"
 
+#include "base/utf8.h"
 #include "handler/key_json.h"
 #include "handler/problem.h"
 #include "os/clock.h"
@@ -126,6 +127,14 @@ bool caller_resolve_user_id(const struct api_call *call, uint64_t id, struct acc
 	char text[24];
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)id);
 	return caller_resolve_user(call, str_of(text), ret);
+}
+
+void caller_reply_no_such_user(struct http_conn *c, const char *field, struct str text)
+{
+	struct echo shown;
+	problem_reply_field(c, "no-such-user", field,
+	                    "There is no user '%s' (field '%s'); send a user's email address or id.",
+	                    echo(&shown, text), field);
 }
 
 static const struct problem unauthenticated = {

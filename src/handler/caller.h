@@ -31,10 +31,19 @@ static inline uint64_t caller_owner_filter(const struct caller *c)
 	return caller_is_admin(c) ? 0 : c->user;
 }
 
+/* Who follows a link: 0 is anonymous, and so is a key without RIGHT_READ. */
+static inline uint64_t caller_visitor(const struct caller *c)
+{
+	return c->rights & RIGHT_READ ? c->user : 0;
+}
+
 /* A user that the request names, by email address or id; zeroes if there is none. False: the request was
  * parked or answered. */
 bool caller_resolve_user(const struct api_call *call, struct str text, struct account *ret);
 bool caller_resolve_user_id(const struct api_call *call, uint64_t id, struct account *ret);
+
+/* 400: there is none, and the body's `field` named one. */
+void caller_reply_no_such_user(struct http_conn *c, const char *field, struct str text);
 
 /* For changes of accounts: requires an admin or a session, because a leaked API key must not be enough.
  * False: answered with 403. */

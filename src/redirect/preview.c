@@ -81,8 +81,7 @@ void preview_submit(struct api_worker *w, struct http_conn *c, const struct http
 	request_client_address(w, c, req, &j->client);
 	j->as_html = problem_prefers_html(req);
 	j->sees_all = caller_is_admin(&caller);
-	j->lookup.user = caller.rights & RIGHT_READ ? caller.user
-	                                            : 0; /* a key without RIGHT_READ counts as anonymous */
+	j->lookup.user = caller_visitor(&caller);
 	j->lookup.arena = http_conn_arena(c);
 	struct str copy = request_str(c, key);
 	if (!copy.ptr)

@@ -280,8 +280,7 @@ struct read_job *redirect_job_new(struct api_worker *w, struct http_conn *c, con
 	j->found = caller_find(w, c, req, &caller, &j->parked);
 	if (j->found == ACCOUNT_UNCACHED && !j->parked)
 		return NULL;
-	j->resolve.user = caller.rights & RIGHT_READ ? caller.user
-	                                             : 0; /* a key without RIGHT_READ counts as anonymous */
+	j->resolve.user = caller_visitor(&caller);
 	j->resolve.sees_all = caller_is_admin(&caller);
 	return j;
 }
