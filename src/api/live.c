@@ -8,6 +8,8 @@
 #include "handler/link_param.h"
 #include "handler/problem.h"
 #include "handler/query_job.h"
+#include "handler/query_params.h"
+#include "handler/reply.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -420,7 +422,13 @@ static void watch_done(struct query_job *base)
 
 void live_get(struct api_call *call)
 {
-	struct str key = http_query_param(call->req->query, STR("key"));
+	struct err e;
+	struct str key;
+	int r = query_param_text(call->req->query, "key", http_conn_arena(call->c), &key, &e);
+	if (r < 0) {
+		reply_failed(call->c, r, "invalid-parameter", &e);
+		return;
+	}
 	if (!key.ptr) {
 		if (!caller_is_admin(&call->caller))
 			problem_reply(call->c, 403, "not-permitted",

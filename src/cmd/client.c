@@ -1,5 +1,6 @@
 #include "cmd/client.h"
 
+#include "base/utf8.h"
 #include "os/clock.h"
 
 #include <curl/curl.h>
@@ -105,12 +106,12 @@ static int check_url(const char *name, const char *url, struct err *e)
 		               "%s takes no user and no password in the address; give the API key with "
 		               "--api-key or CURT_API_KEY",
 		               name);
+	struct str shown = strchr(url, '@') ? str_n(url, strcspn(url, ":")) : str_of(url);
 	if (!is_url)
 		return err_set(e, ERR_INVALID,
 		               "%s takes the http:// or https:// address of a server, such as "
 		               "https://s.example, not '%.*s'",
-		               name, (int)(strchr(url, '@') ? strcspn(url, ":") : MIN(strlen(url), 100)),
-		               url);
+		               name, STR_ARG(utf8_prefix(shown, 100)));
 	return 0;
 }
 

@@ -644,7 +644,8 @@ def answering():
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "gopher://127.0.0.1:1", "dict://127.0.0.1", "s.example", "",
-                                 "http://", "http://s.example/?x", "http://s.example/#x", "https://" + "s" * 300])
+                                 "http://", "http://s.example/?x", "http://s.example/#x", "https://" + "s" * 300,
+                                 "x" + "ü" * 60])
 @pytest.mark.parametrize("command", [["link", "list"], ["doctor"], ["user", "add", "ada@example.com"]], ids=" ".join)
 def test_a_server_has_an_http_address(url, command):
     done = curt(*command, "--server", url)

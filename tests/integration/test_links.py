@@ -92,7 +92,7 @@ def test_a_query_behind_the_key_does_not_matter(server):
 
 
 def test_a_percent_encoded_key_is_the_same_key(server):
-    """Wherever it stands in a path: to follow a link, and in the API."""
+    """Wherever it stands: to follow a link, in paths of the API, and in a query."""
     server.create(alias="here")
     server.create(alias="locked", password="x")
     email = make_user(server, "viewer")["email"]
@@ -111,6 +111,7 @@ def test_a_percent_encoded_key_is_the_same_key(server):
     assert json.loads(ask("PATCH", api, '{"title": "x"}').body)["title"] == "x"
     for end in ("stats", "visits", "permissions"):
         assert ask("GET", f"{api}/{end}").status == 200
+    assert ask("HEAD", "/api/v1/live?key=%68er%65").status == 200
     user = email.replace("@", "%40").replace("e", "%65")
     assert ask("PUT", f"{api}/permissions/{user}").status == 204
     assert ask("DELETE", f"{api}/permissions/{email}").status == 204
@@ -121,7 +122,7 @@ def test_a_percent_encoded_key_is_the_same_key(server):
 
 
 @pytest.mark.parametrize("escape", ["%", "%6", "%zz", "%6g", "a%", "%00", "%25%"])
-def test_a_malformed_escape_in_a_path_of_the_api_is_refused(server, escape):
+def test_a_malformed_escape_in_an_address_of_the_api_is_refused(server, escape):
     wire = server.connect()
     for method, path in (("GET", "links/{}"), ("PATCH", "links/{}"), ("DELETE", "links/{}"), ("GET", "links/{}/stats"),
                          ("PUT", "links/x/permissions/{}"),
@@ -129,6 +130,9 @@ def test_a_malformed_escape_in_a_path_of_the_api_is_refused(server, escape):
         answer = wire.ask(request(method, "/api/v1/" + path.format(escape), key=ADMIN_KEY,
                                   body="{}" if method == "PATCH" else None))
         assert answer.status == 400 and b"urn:curt:invalid-path" in answer.body, (method, path, answer)
+    for method, path in (("GET", "live?key"), ("DELETE", "deleteURL?url_key")):
+        answer = wire.ask(request(method, f"/api/v1/{path}={escape}", key=ADMIN_KEY))
+        assert answer.status == 400 and b"urn:curt:invalid-parameter" in answer.body, (path, answer)
 
 
 def test_an_encoded_slash_is_no_separator_and_a_path_is_decoded_once(server):
