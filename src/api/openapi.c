@@ -13,14 +13,12 @@
 
 /* Control characters but tab and line feed are refused in texts, and NUL everywhere. */
 static const char text_pattern[] = "^[^\\\\u0000-\\\\u0008\\\\u000b-\\\\u001f\\\\u007f-\\\\u009f]*$";
-static const char time_pattern[] = "^(19[7-9]|[2-9][0-9][0-9])[0-9]-|^[0-9]{9,15}$|^0$"; /* from 1970 on */
 static const char secret_pattern[] = "^[^\\\\u0000]*$";
 
 static const char *pattern_of(const struct field *f)
 {
 	return f->pattern                ? f->pattern
 	       : f->type == FIELD_TEXT   ? text_pattern
-	       : f->type == FIELD_TIME   ? time_pattern
 	       : f->type == FIELD_SECRET ? secret_pattern
 	                                 : NULL;
 }
@@ -55,8 +53,6 @@ static const char *type_of(const struct field *f, unsigned when)
 		return "\"string\",\"integer\"";
 	if (f->type == FIELD_USER) /* the name if it may be missing, otherwise the id */
 		return f->flags & FIELD_NULL ? "\"string\"" : "\"integer\"";
-	if (f->type == FIELD_TIME && when) /* a date too, or seconds: time_parse() */
-		return "\"string\",\"integer\"";
 	return field_is_str(f) || f->type == FIELD_TIME || f->type == FIELD_ENUM ? "\"string\""
 	                                                                         : "\"integer\"";
 }
@@ -67,10 +63,15 @@ static void schema_put(struct buf *b, const struct field *f, unsigned when)
 	                          (f->flags & FIELD_NULL && !(f->flags & FIELD_REQUIRED))
 	                    : f->flags & FIELD_NULL && f->type != FIELD_SECRET;
 	const char *bound = field_is_str(f) ? "Length" : "imum";
+	if (f->type == FIELD_TIME && when) {
+		buf_printf(b, "\"anyOf\":[{\"$ref\":\"#/components/schemas/Time\"}%s]",
+		           is_null ? ",{\"type\":\"null\"}" : "");
+		return;
+	}
 	buf_printf(b, "\"type\":[%s%s]", type_of(f, when), is_null ? ",\"null\"" : "");
 	if (f->words)
 		words_put(b, f, is_null);
-	if (f->type == FIELD_TIME && !when)
+	if (f->type == FIELD_TIME)
 		buf_str(b, STR(",\"format\":\"date-time\""));
 	if (f->type == FIELD_SECRET && when)
 		buf_str(b, STR(",\"writeOnly\":true"));

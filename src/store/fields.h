@@ -180,7 +180,11 @@ int fields_sql(struct buf *b, const struct fields *s, enum fields_which which,
  * and of the columns. */
 
 /* As JSON: a backslash is two, and in C four. */
-#define FIELD_URL_PATTERN   "^\\\\s*[Hh][Tt][Tt][Pp][Ss]?:[/\\\\\\\\]*[^/\\\\\\\\\\\\s]"
+#define FIELD_URL_PATTERN                                                                            \
+	"^[\\\\u0001-\\\\u0020]*[Hh][Tt][Tt][Pp][Ss]?:[/\\\\\\\\]*"                                  \
+	"[^/\\\\\\\\?#\\\\s\\\\u0000-\\\\u001f\\\\u007f-\\\\u009f]"                                  \
+	"[^\\\\u0000-\\\\u0008\\\\u000b\\\\u000c\\\\u000e-\\\\u001f\\\\u007f-\\\\u009f]*[\\\\u0001-" \
+	"\\\\u0020]*$"
 #define FIELD_EMAIL_PATTERN "^[^@\\\\u0000-\\\\u0020\\\\u007f]+@[^@\\\\u0000-\\\\u0020\\\\u007f]+$"
 
 // clang-format off

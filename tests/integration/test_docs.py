@@ -2,6 +2,7 @@
 import json
 import pathlib
 import re
+import time
 
 import pytest
 
@@ -378,6 +379,93 @@ def test_the_fields_of_a_create_are_those_that_the_contract_says(server, contrac
         schema = contract["paths"][path][method]["requestBody"]["content"]["application/json"]["schema"]
         detail = server.request(method.upper(), target, json={"frobnicate": 1}).json()["detail"]
         assert set(re.search(r"the fields are: (.+)\.$", detail)[1].split(", ")) == set(schema["properties"]), path
+
+
+def parameters_of(contract, path):
+    return [resolve(contract, each) for each in contract["paths"][path]["get"]["parameters"]]
+
+
+TIMES = ["1970-01-01", "9999-12-31T23:59:59Z", "2027-01-31t12:00:00.5+01:00", "2028-02-29", "0",
+         "100000000", "249999999999999", 0, 100_000_000, 253_402_300_799_999]
+NO_TIMES = ["", "now", "1969-12-31", "2027-13-01", "2027-01-32", "2027-02-30",
+            "2027-11-31", "2027-01-31T24:00:00Z", "2027-01-31T12:00:00", "2027-01-31T12:00Z",
+            "2027-01-31x", "20270131", "279467867241770", "-1", -1, 1, 99_999_999, 253_402_300_800_000]
+
+
+def fits(schema, value):
+    """By the keywords that the schema of times has."""
+    if "const" in schema:
+        return value == schema["const"]
+    if schema["type"] == "string":
+        return isinstance(value, str) and bool(re.search(schema["pattern"], value))
+    return isinstance(value, int) and schema["minimum"] <= value <= schema["maximum"]
+
+
+def test_what_the_contract_calls_a_time_the_server_takes(server, contract):
+    server.create(alias="timed")
+    schemas = contract["components"]["schemas"]["Time"]["anyOf"]
+    for value in TIMES + NO_TIMES:
+        response = server.patch("/api/v1/links/timed", json={"not_before": value, "expires_at": None})
+        assert response.status_code == (200 if value in TIMES else 400), (value, response.text)
+        assert any(fits(schema, value) for schema in schemas) == (value in TIMES), value
+    place = {"$ref": "#/components/schemas/Time"}
+    bodies = [contract["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+              for path in ("/api/v1/createURL", "/api/v1/links", "/api/v1/keys")]
+    for properties, name in zip(bodies, ("expire_date", "expires_at", "expires_at")):
+        assert properties[name]["anyOf"] == [place, {"type": "null"}]
+    assert contract["components"]["schemas"]["Event"]["properties"]["ts"].items() >= place.items()
+    for path in ("/api/v1/links/{key}/stats", "/api/v1/links/{key}/visits", "/api/v1/stats", "/api/v1/orphans"):
+        parameters = {each["name"]: each["schema"] for each in parameters_of(contract, path)}
+        assert parameters["from"] == parameters["to"] == place
+
+
+def test_a_url_that_the_contract_forbids_is_refused(server, contract):
+    bodies = [contract["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+              for path in ("/api/v1/createURL", "/api/v1/links")]
+    pattern = bodies[0]["original_url"]["pattern"]
+    assert pattern == bodies[1]["original_url"]["pattern"] == bodies[1]["expired_url"]["pattern"]
+    for url in ("http://a", "HTTPS:a", " \x01http:\\\\a/\tb\r\nc \x1f ", "https://[::1]/?x#y"):
+        assert re.search(pattern, url), url
+        assert server.create(url)
+    for url in ("", "ftp://a", "http:", "https://", "http://?x", "http:///#x", "http://\x01", "http://a/\x1bb", "http://a/\x7f",
+                "http://a\x85b",
+                "\xa0http://a"):
+        assert not re.search(pattern, url), url
+        assert server.post("/api/v1/links", json={"original_url": url}).status_code == 400, url
+
+
+def test_the_contract_says_which_steps_and_dimensions_go_together(server, contract):
+    for path in ("/api/v1/links/{key}/stats", "/api/v1/stats"):
+        pattern = next(each for each in parameters_of(contract, path) if each["name"] == "by")["schema"]["pattern"]
+        server.create(alias=f"by{len(path)}")
+        for by in ("day", "os", "os,day", "day,os", "bot,os,week,source", "day,week", "os,day,os,day", "os,", "", "year"):
+            response = server.get(path.replace("{key}", f"by{len(path)}"), params={"by": by})
+            assert response.status_code == (200 if re.search(pattern, by) else 400), (by, response.text)
+
+
+def test_an_event_whose_texts_the_contract_forbids_is_refused(server, contract):
+    schema = contract["components"]["schemas"]["Event"]["properties"]
+    event = {"id": "e", "userId": "u", "adId": "a", "ts": int(time.time())}
+    for name in ("id", "userId", "adId"):
+        for value in ("\x01\n", "a\0b"):
+            response = server.request("POST", "/event", json={**event, name: value})
+            assert response.status_code == (204 if re.search(schema[name]["pattern"], value) else 400), (name, response.text)
+
+
+def test_every_operation_may_find_the_request_too_long(server, contract):
+    for method, path, operation in operations(contract):
+        target = re.sub(r"\{\w+\}", "known", path)
+        assert server.request(method.upper(), f"{target}?{'x' * 20_000}").status_code == 414
+        assert server.request(method.upper(), target, headers={"X-Long": "x" * 60_000}).status_code == 431
+        for status in ("414", "431"):
+            assert "application/problem+json" in resolve(contract, operation["responses"][status])["content"], (method, path)
+
+
+def test_the_key_of_a_short_form_delete_may_be_in_the_query_beside_a_body(server, contract):
+    body = contract["paths"]["/api/v1/deleteURL"]["delete"]["requestBody"]["content"]["application/json"]["schema"]
+    assert "required" not in body
+    server.create(alias="gone")
+    assert server.request("DELETE", "/api/v1/deleteURL?url_key=gone", json={}).status_code == 200
 
 
 def test_nobody_can_take_the_first_word_of_a_route_as_an_alias(server):

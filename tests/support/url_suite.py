@@ -25,6 +25,8 @@ POLICIES = [
     ("half a surrogate pair", lambda text, _: re.search("[\ud800-\udfff]", text), "half of a surrogate pair"),
     ("NUL", lambda text, _: "\x00" in text, "must not contain a NUL"),
     ("control character", lambda text, _: re.search("[\x01-\x1f\x7f-\x9f]", cleaned(text)), "has a control character"),
+    ("newer than Unicode 15.0", lambda text, _: re.search("[\U0002ebf0-\U0002ee5d\U000323b0-\U00033479]", text),
+     "not a valid international name"),
     ("user name or password", lambda _, credentials: credentials, "user name or password"),
 ]
 
@@ -82,7 +84,8 @@ def main():
             if said.isupper():
                 failed = True
                 print(f"{said}: {case[0]!r}, expected {case[1]!r}")
-        print(f"{name}: {len(cases)} cases, {len(rows) - len(cases)} that need a base or have no host: " + ", ".join(f"{n} {said}" for said, n in counts.most_common()))
+        print(f"{name}: {len(cases)} cases, {len(rows) - len(cases)} that need a base or have no host: " +
+              ", ".join(f"{n} {said}" for said, n in counts.most_common()))
     return 1 if failed else 0
 
 
