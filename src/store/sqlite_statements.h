@@ -1,12 +1,12 @@
 /* All statements of a link file: an enum in sqlite_store.h, the texts in sqlite_layout.c. */
 
 /* Pruning keeps the last row of a feed, because the next row is numbered after it. */
-#define FEED(name, table)                                                                               \
-	STATEMENT(name, "SELECT seq, at_ms, entries FROM " table " WHERE seq > ? ORDER BY seq LIMIT ?") \
-	STATEMENT(name##_ADD, "INSERT INTO " table " (at_ms, entries) VALUES (?, ?)")                   \
-	STATEMENT(name##_ENDS, "SELECT min(seq), max(seq) FROM " table)                                 \
-	STATEMENT(name##_PRUNE,                                                                         \
-	          "DELETE FROM " table " WHERE seq IN (SELECT seq FROM " table                          \
+#define FEED(name, table)                                                                                   \
+	STATEMENT(name, "SELECT seq, at_ms, entries FROM " table " WHERE seq > ? ORDER BY seq LIMIT ?")     \
+	STATEMENT(name##_ADD, "INSERT INTO " table " (at_ms, entries) VALUES (?, ?)")                       \
+	STATEMENT(name##_ENDS, "SELECT (SELECT min(seq) FROM " table "), (SELECT max(seq) FROM " table ")") \
+	STATEMENT(name##_PRUNE,                                                                             \
+	          "DELETE FROM " table " WHERE seq IN (SELECT seq FROM " table                              \
 	          " WHERE at_ms < ?1 AND seq < (SELECT max(seq) FROM " table ") ORDER BY seq LIMIT ?2)")
 
 STATEMENT(SQL_LINK_BY_ID, "SELECT " LINK_COLUMNS " FROM link WHERE id = ?")

@@ -5,6 +5,7 @@
 #include "lib/store_versions.h"
 #include "lib/test.h"
 #include "store/backends.h"
+#include "store/sqlite_store.h"
 
 #include <signal.h>
 #include <sqlite3.h>
@@ -319,6 +320,31 @@ TEST(what_a_killed_process_acknowledged_is_there)
 {
 	for (unsigned i = 0; i < 24; i++)
 		kill_after(1 + i * 2, i * 40009 % 300000);
+}
+
+/* "SCAN" is what SQLite's plan says of a table that it reads to its end. */
+TEST(every_statement_but_verification_finds_its_rows_by_an_index)
+{
+	sqlite3 *db;
+	store_free(store_open());
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	for (unsigned i = 0; i < link_file_layout.sql_count - SQL_OWN; i++) {
+		char sql[4096];
+		sqlite3_stmt *stmt;
+		if (i == SQL_ALIAS_ASTRAY - SQL_OWN)
+			continue;
+		snprintf(sql, sizeof(sql), "EXPLAIN QUERY PLAN %s", link_file_layout.sql[i]);
+		assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &stmt, NULL), SQLITE_OK);
+		while (sqlite3_step(stmt) == SQLITE_ROW) {
+			const char *step = (const char *)sqlite3_column_text(stmt, 3);
+			bool is_scan = strncmp(step, "SCAN ", 5) == 0 && !strstr(step, "USING") &&
+			               !strstr(step, "(subquery") && !strstr(step, "CONSTANT ROW");
+			if (is_scan)
+				fail_msg("%s: %s", step, link_file_layout.sql[i]);
+		}
+		sqlite3_finalize(stmt);
+	}
+	sqlite3_close(db);
 }
 
 TEST_MAIN(.setup = setup, .teardown = test_dir_remove)
