@@ -85,9 +85,9 @@ void query_end(struct query *q)
 	sqlite3_reset(q->stmt); /* repeats the code of the last step, which the caller has seen */
 }
 
-int query_run_values(struct sqlite_conn *c, unsigned sql, const struct query_value *values, size_t n)
+struct query query_values(struct sqlite_conn *c, unsigned sql, const struct query_value *values, size_t n)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, sql);
+	struct query q = query_begin(c, sql);
 	for (const struct query_value *v = values; v < values + n; v++) {
 		switch (v->kind) {
 		case QUERY_INT: query_int(&q, v->number); break;
@@ -95,7 +95,23 @@ int query_run_values(struct sqlite_conn *c, unsigned sql, const struct query_val
 		case QUERY_BLOB: query_blob(&q, v->bytes.ptr, v->bytes.len); break;
 		}
 	}
+	return q;
+}
+
+int query_run_values(struct sqlite_conn *c, unsigned sql, const struct query_value *values, size_t n)
+{
+	CLEANUP(query_end) struct query q = query_values(c, sql, values, n);
 	return query_run(&q);
+}
+
+int query_find_values(struct sqlite_conn *c, unsigned sql, bool *ret_found, int64_t *ret, int columns,
+                      const struct query_value *values, size_t n)
+{
+	CLEANUP(query_end) struct query q = query_values(c, sql, values, n);
+	int rc = query_find(&q, ret_found);
+	for (int i = 0; *ret_found && i < columns; i++)
+		ret[i] = sqlite3_column_int64(q.stmt, i);
+	return rc;
 }
 
 int sqlite_conn_run(struct sqlite_conn *c, unsigned sql)

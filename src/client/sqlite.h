@@ -71,11 +71,23 @@ int query_find(struct query *q, bool *ret_found); /* the first row of a statemen
 int query_run(struct query *q);                   /* for statements without rows: SQLITE_OK or an error */
 void query_end(struct query *q);
 
-/* Runs a statement that returns no rows: QUERY_RUN(c, SQL_ALIAS_INSERT, Q_STR(name), Q_INT(id)). Returns
- * SQLITE_OK or an error. */
-#define QUERY_RUN(c, sql, ...)                                              \
-	query_run_values(c, sql, (const struct query_value[]){__VA_ARGS__}, \
-	                 sizeof((const struct query_value[]){__VA_ARGS__}) / sizeof(struct query_value))
+/*
+ * A statement together with its values:
+ *
+ *	struct query q = QUERY_VALUES(c, SQL_TAGGED, Q_STR(tag), Q_INT(max));
+ *	int rc = QUERY_RUN(c, SQL_ALIAS_INSERT, Q_STR(name), Q_INT(id));
+ *	int rc = QUERY_FIND(c, SQL_ALIAS_BY_NAME, &found, &id, 1, Q_STR(name));
+ *
+ * QUERY_RUN is for statements without rows. QUERY_FIND reads the first integers of the first row (NULL reads
+ * as 0); without a row they are unchanged. Both return SQLITE_OK or an error.
+ */
+#define QUERY_ARGS(...)                            \
+	(const struct query_value[]){__VA_ARGS__}, \
+	    sizeof((const struct query_value[]){__VA_ARGS__}) / sizeof(struct query_value)
+#define QUERY_VALUES(c, sql, ...) query_values(c, sql, QUERY_ARGS(__VA_ARGS__))
+#define QUERY_RUN(c, sql, ...)    query_run_values(c, sql, QUERY_ARGS(__VA_ARGS__))
+#define QUERY_FIND(c, sql, ret_found, ret, columns, ...) \
+	query_find_values(c, sql, ret_found, ret, columns, QUERY_ARGS(__VA_ARGS__))
 #define Q_INT(v)        ((struct query_value){.kind = QUERY_INT, .number = (int64_t)(v)})
 #define Q_STR(v)        ((struct query_value){.kind = QUERY_STR, .bytes = (v)})
 #define Q_BLOB(v, size) ((struct query_value){.kind = QUERY_BLOB, .bytes = str_n((const char *)(v), size)})
@@ -86,7 +98,10 @@ struct query_value {
 	struct str bytes;
 };
 
+struct query query_values(struct sqlite_conn *c, unsigned sql, const struct query_value *values, size_t n);
 int query_run_values(struct sqlite_conn *c, unsigned sql, const struct query_value *values, size_t n);
+int query_find_values(struct sqlite_conn *c, unsigned sql, bool *ret_found, int64_t *ret, int columns,
+                      const struct query_value *values, size_t n);
 
 /* A statement without parameters and rows. */
 int sqlite_conn_run(struct sqlite_conn *c, unsigned sql);

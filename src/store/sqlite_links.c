@@ -24,8 +24,7 @@ static int link_fetch(struct sqlite_conn *c, struct view *v, uint64_t id, const 
 /* The holder of an alias, and its quarantine. */
 static int name_fetch(struct sqlite_conn *c, struct name_row *row, uint64_t *ret_alias)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_NAME_STATE);
-	query_str(&q, row->name);
+	CLEANUP(query_end) struct query q = QUERY_VALUES(c, SQL_NAME_STATE, Q_STR(row->name));
 	bool found;
 	int rc = query_find(&q, &found);
 	*ret_alias = 0;
@@ -59,30 +58,23 @@ static int holder_fetch(struct sqlite_conn *c, struct view *v, struct name_row *
 	return rc;
 }
 
-static int permitted_count(struct sqlite_conn *c, uint64_t link, uint64_t *ret)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_PERMITTED_GET);
-	query_int(&q, (int64_t)link);
-	bool found;
-	int rc = query_find(&q, &found);
-	*ret = found ? (uint64_t)sqlite3_column_int64(q.stmt, 0) : 0;
-	return rc;
-}
-
 static int permission_fetch(struct sqlite_conn *c, struct permission_row *row)
 {
 	struct name_state *name = &row->name->before;
+	int64_t count = 0;
+	bool found;
 	if (!name->link)
 		return SQLITE_OK;
-	return sqlite_permission_find(c, name->link->id, row->user, &row->before)
-	           ?: permitted_count(c, name->link->id, &name->permitted);
+	int rc = sqlite_permission_find(c, name->link->id, row->user, &row->before)
+	             ?: QUERY_FIND(c, SQL_PERMITTED_GET, &found, &count, 1, Q_INT(name->link->id));
+	name->permitted = (uint64_t)count;
+	return rc;
 }
 
 static int replay_fetch(struct sqlite_conn *c, struct view *v, struct replay_row *row)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_REPLAY_GET);
-	query_int(&q, (int64_t)row->caller);
-	query_str(&q, row->key);
+	CLEANUP(query_end)
+	struct query q = QUERY_VALUES(c, SQL_REPLAY_GET, Q_INT(row->caller), Q_STR(row->key));
 	int rc = query_find(&q, &row->before.is_there);
 	if (!row->before.is_there)
 		return rc;

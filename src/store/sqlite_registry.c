@@ -95,23 +95,16 @@ static int page(struct registry *r, struct registry_page *to)
 
 static int admins_fetch(struct sqlite_conn *c, const struct registry_write *w, struct account_rows *rows)
 {
-	CLEANUP(query_end) struct query key = query_begin(c, SQL_ADMIN_KEY_OF);
-	query_int(&key, w->now_ms);
-	query_int(&key, (int64_t)w->user.id);
-	int rc = query_find(&key, &rows->has_admin_key);
-	if (rc != SQLITE_OK)
-		return rc;
-	CLEANUP(query_end) struct query other = query_begin(c, SQL_OTHER_ADMIN);
-	query_int(&other, w->now_ms);
-	query_int(&other, (int64_t)w->user.id);
-	return query_find(&other, &rows->has_other_admin);
+	return QUERY_FIND(c, SQL_ADMIN_KEY_OF, &rows->has_admin_key, NULL, 0, Q_INT(w->now_ms),
+	                  Q_INT(w->user.id))
+	           ?: QUERY_FIND(c, SQL_OTHER_ADMIN, &rows->has_other_admin, NULL, 0, Q_INT(w->now_ms),
+	                         Q_INT(w->user.id));
 }
 
 static int admin_keys_fetch(struct sqlite_conn *c, const struct registry_write *w, struct account_rows *rows)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_ADMIN_KEYS);
+	CLEANUP(query_end) struct query q = QUERY_VALUES(c, SQL_ADMIN_KEYS, Q_INT(w->now_ms));
 	int rc;
-	query_int(&q, w->now_ms);
 	while ((rc = query_step(&q)) == SQLITE_ROW && rows->admin_key_count < ARRAY_LEN(rows->admin_keys))
 		rows->admin_keys[rows->admin_key_count++] = (uint64_t)sqlite3_column_int64(q.stmt, 0);
 	return rc == SQLITE_DONE || rc == SQLITE_ROW ? SQLITE_OK : rc;
@@ -119,13 +112,11 @@ static int admin_keys_fetch(struct sqlite_conn *c, const struct registry_write *
 
 static int live_keys_fetch(struct sqlite_conn *c, const struct registry_write *w, size_t *ret)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_KEYS_LIVE);
-	query_int(&q, (int64_t)w->key.user);
-	query_int(&q, w->now_ms);
-	query_int(&q, ACCOUNT_KEYS_MAX);
+	int64_t count = 0;
 	bool found;
-	int rc = query_find(&q, &found);
-	*ret = found ? (size_t)sqlite3_column_int64(q.stmt, 0) : 0;
+	int rc = QUERY_FIND(c, SQL_KEYS_LIVE, &found, &count, 1, Q_INT(w->key.user), Q_INT(w->now_ms),
+	                    Q_INT(ACCOUNT_KEYS_MAX));
+	*ret = (size_t)count;
 	return rc;
 }
 
@@ -251,12 +242,9 @@ static int apply(struct registry *r, struct registry_write *writes, size_t n)
 
 static int counter_next(struct sqlite_conn *c, struct str name, int64_t *ret)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_COUNTER_GET);
-	query_str(&q, name);
 	bool found;
-	int rc = query_find(&q, &found);
-	*ret = found ? sqlite3_column_int64(q.stmt, 0) : COUNTER_FIRST;
-	return rc;
+	*ret = COUNTER_FIRST;
+	return QUERY_FIND(c, SQL_COUNTER_GET, &found, ret, 1, Q_STR(name));
 }
 
 static int lease(struct registry *r, struct str counter, uint64_t count, uint64_t *ret_first)
@@ -294,8 +282,7 @@ static int counter(struct registry *r, struct str name, uint64_t *ret_next)
 /* *ret_result is ERR_NOT_FOUND if the name is new. */
 static int constant_get(struct sqlite_conn *c, struct str name, void *value, size_t len, int *ret_result)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_CONSTANT_GET);
-	query_str(&q, name);
+	CLEANUP(query_end) struct query q = QUERY_VALUES(c, SQL_CONSTANT_GET, Q_STR(name));
 	bool found;
 	int rc = query_find(&q, &found);
 	*ret_result = found ? ERR_CORRUPT : ERR_NOT_FOUND;

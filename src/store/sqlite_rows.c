@@ -75,22 +75,10 @@ int sqlite_row_read(sqlite3_stmt *row, const struct fields *s, struct arena *are
 int sqlite_link_by_id(struct sqlite_conn *c, uint64_t id, struct arena *arena, int *ret_result,
                       struct link_record *ret)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINK_BY_ID);
-	query_int(&q, (int64_t)id);
+	CLEANUP(query_end) struct query q = QUERY_VALUES(c, SQL_LINK_BY_ID, Q_INT(id));
 	bool found;
 	int rc = query_find(&q, &found);
 	*ret_result = found ? sqlite_row_link(q.stmt, arena, ret) : ERR_NOT_FOUND;
-	return rc;
-}
-
-/* The row's id; 0: the name is free. */
-static int alias_by_name(struct sqlite_conn *c, struct str name, uint64_t *ret_id)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_ALIAS_BY_NAME);
-	query_str(&q, name);
-	bool found;
-	int rc = query_find(&q, &found);
-	*ret_id = found ? (uint64_t)sqlite3_column_int64(q.stmt, 0) : 0;
 	return rc;
 }
 
@@ -109,13 +97,14 @@ int sqlite_link_find(struct sqlite_conn *c, struct link_ref ref, struct arena *a
 		}
 		*ret_result = ERR_NOT_FOUND; /* no such row, or its name is an alias */
 	}
-	uint64_t id;
+	int64_t id;
+	bool found;
 	if (!ref.key.ptr)
 		return SQLITE_OK;
-	int rc = alias_by_name(c, ref.key, &id);
-	if (rc != SQLITE_OK || id == 0)
+	int rc = QUERY_FIND(c, SQL_ALIAS_BY_NAME, &found, &id, 1, Q_STR(ref.key));
+	if (rc != SQLITE_OK || !found)
 		return rc;
-	rc = sqlite_link_by_id(c, id, arena, ret_result, &link);
+	rc = sqlite_link_by_id(c, (uint64_t)id, arena, ret_result, &link);
 	if (*ret_result == ERR_NOT_FOUND)
 		*ret_result = ERR_CORRUPT; /* an alias without a link */
 	if (rc == SQLITE_OK && *ret_result == 0)
@@ -128,8 +117,5 @@ int sqlite_permission_find(struct sqlite_conn *c, uint64_t link, uint64_t user, 
 	*ret = false;
 	if (!id_is_valid(user))
 		return SQLITE_OK;
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_PERMISSION_GET);
-	query_int(&q, (int64_t)link);
-	query_int(&q, (int64_t)user);
-	return query_find(&q, ret);
+	return QUERY_FIND(c, SQL_PERMISSION_GET, ret, NULL, 0, Q_INT(link), Q_INT(user));
 }

@@ -43,9 +43,8 @@ static const struct row_kind {
 static int verify_rows(const struct verifier *v, struct sqlite_conn *c, const struct row_kind *kind,
                        struct buf *report)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, kind->sql);
-	query_int(&q, kind->from);
-	query_int(&q, -1); /* no limit */
+	CLEANUP(query_end)
+	struct query q = QUERY_VALUES(c, kind->sql, Q_INT(kind->from), Q_INT(-1)); /* no limit */
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
 		struct arena CLEANUP(arena_release) arena = {0};

@@ -98,9 +98,8 @@ static int sqlite_list(struct store *base, struct store_list *page)
 		return ERR_INVALID;
 	SQLITE_READER(self(base), read);
 	CLEANUP(query_end)
-	struct query q = query_begin(read.conn, page->owner ? SQL_LINKS_OF_OWNER : SQL_LINKS_OF_ALL);
-	query_int(&q, (int64_t)id_max);
-	query_int(&q, (int64_t)MIN(page->limit, INT32_MAX) + 1);
+	struct query q = QUERY_VALUES(read.conn, page->owner ? SQL_LINKS_OF_OWNER : SQL_LINKS_OF_ALL,
+	                              Q_INT(id_max), Q_INT((int64_t)MIN(page->limit, INT32_MAX) + 1));
 	if (page->owner)
 		query_int(&q, (int64_t)page->owner);
 	return list_collect(&q, page);
@@ -122,9 +121,8 @@ static int ids_collect(struct query *q, uint64_t *ret_ids, size_t *ret_count)
 static int sqlite_tagged(struct store *base, struct str tag, size_t max, uint64_t *ret_ids, size_t *ret_count)
 {
 	SQLITE_READER(self(base), read);
-	CLEANUP(query_end) struct query q = query_begin(read.conn, SQL_TAGGED);
-	query_str(&q, tag);
-	query_int(&q, (int64_t)MIN(max, INT64_MAX));
+	CLEANUP(query_end)
+	struct query q = QUERY_VALUES(read.conn, SQL_TAGGED, Q_STR(tag), Q_INT(MIN(max, INT64_MAX)));
 	return ids_collect(&q, ret_ids, ret_count);
 }
 
@@ -132,8 +130,7 @@ static int sqlite_permitted(struct store *base, uint64_t link, struct arena *are
                             size_t *ret_count)
 {
 	SQLITE_READER(self(base), read);
-	CLEANUP(query_end) struct query q = query_begin(read.conn, SQL_PERMISSIONS);
-	query_int(&q, (int64_t)link);
+	CLEANUP(query_end) struct query q = QUERY_VALUES(read.conn, SQL_PERMISSIONS, Q_INT(link));
 	uint64_t *users = NULL;
 	size_t count = 0, cap = 0;
 	int rc;
@@ -152,21 +149,10 @@ static int sqlite_permitted(struct store *base, uint64_t link, struct arena *are
 
 static int expired_ids(struct sqlite_conn *c, struct store_expired *expired)
 {
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINKS_EXPIRED);
-	query_int(&q, expired->now_ms);
-	query_int(&q, (int64_t)MIN(expired->max, INT64_MAX));
+	CLEANUP(query_end)
+	struct query q = QUERY_VALUES(c, SQL_LINKS_EXPIRED, Q_INT(expired->now_ms),
+	                              Q_INT(MIN(expired->max, INT64_MAX)));
 	return ids_collect(&q, expired->ids, &expired->count);
-}
-
-static int expired_count(struct sqlite_conn *c, int64_t now_ms, uint64_t *ret)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, SQL_LINKS_EXPIRED_COUNT);
-	query_int(&q, now_ms);
-	bool found;
-	int rc = query_find(&q, &found);
-	if (found)
-		*ret = (uint64_t)sqlite3_column_int64(q.stmt, 0);
-	return sqlite_error(rc);
 }
 
 static int sqlite_expired(struct store *base, struct store_expired *expired)
@@ -178,10 +164,12 @@ static int sqlite_expired(struct store *base, struct store_expired *expired)
 	int rc = sqlite_conn_run(c, SQL_BEGIN_READ); /* one snapshot for both */
 	if (rc != SQLITE_OK)
 		return sqlite_error(rc);
-	uint64_t total = 0;
-	int r = expired_count(c, expired->now_ms, &total) ?: expired_ids(c, expired);
+	int64_t total = 0;
+	bool found;
+	rc = QUERY_FIND(c, SQL_LINKS_EXPIRED_COUNT, &found, &total, 1, Q_INT(expired->now_ms));
+	int r = sqlite_error(rc) ?: expired_ids(c, expired);
 	if (r == 0)
-		expired->total = total;
+		expired->total = (uint64_t)total;
 	sqlite_conn_run(c, SQL_ROLLBACK);
 	return r;
 }
@@ -255,22 +243,14 @@ static int sqlite_set_clicks(struct store *base, uint64_t node, const struct sto
 
 /* --- the feed --- */
 
-static int feed_ends(struct sqlite_conn *c, unsigned sql, uint64_t *ret_first, uint64_t *ret_last)
-{
-	CLEANUP(query_end) struct query q = query_begin(c, sql);
-	bool found;
-	int rc = query_find(&q, &found);
-	*ret_first = (uint64_t)sqlite3_column_int64(q.stmt, 0); /* NULL reads as 0 */
-	*ret_last = (uint64_t)sqlite3_column_int64(q.stmt, 1);
-	return sqlite_error(rc);
-}
-
 /* One process writes, and numbers its transactions in the order of commits: every row is settled, and a
  * missing number was pruned. Rows are pruned by time, and clocks may be set back, so gaps are possible. */
 static int feed_read(struct sqlite_conn *c, unsigned feed, struct feed_page *page)
 {
-	uint64_t first, last;
-	int r = feed_ends(c, feed + FEED_ENDS, &first, &last);
+	int64_t ends[2] = {0};
+	bool found;
+	int r = sqlite_error(QUERY_FIND(c, feed + FEED_ENDS, &found, ends, 2));
+	uint64_t first = (uint64_t)ends[0], last = (uint64_t)ends[1]; /* 0: the feed is empty */
 	page->entries = NULL;
 	page->count = 0;
 	page->more = false;
@@ -281,9 +261,8 @@ static int feed_read(struct sqlite_conn *c, unsigned feed, struct feed_page *pag
 		page->cursor = (struct feed_cursor){.sequence = last};
 	if (r != 0 || page->from_end)
 		return r;
-	CLEANUP(query_end) struct query q = query_begin(c, feed + FEED_READ);
-	query_int(&q, (int64_t)page->cursor.sequence);
-	query_int(&q, (int64_t)page->max);
+	CLEANUP(query_end)
+	struct query q = QUERY_VALUES(c, feed + FEED_READ, Q_INT(page->cursor.sequence), Q_INT(page->max));
 	size_t rows = 0, room = 0;
 	int rc;
 	while ((rc = query_step(&q)) == SQLITE_ROW) {
