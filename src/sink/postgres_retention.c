@@ -23,14 +23,18 @@ struct postgres_step {
 	struct err *e;
 };
 
-/* Runs a statement that returns the number of affected rows. */
-static int run(struct postgres_step *t, struct pg_query *q)
+/* Runs a statement that returns the number of affected rows, with integers as parameters. */
+static int run(struct postgres_step *t, const struct pg_statement *statement, const int64_t *args,
+               size_t arg_count)
 {
 	int64_t count = 0;
-	int r = postgres_find(q, &count, 1, t->e);
+	struct pg_query q = pg_query(t->conn, statement);
+	postgres_ints(&q, args, arg_count);
+	int r = postgres_find(&q, &count, 1, t->e);
 	t->did |= count > 0;
 	return r;
 }
+#define RUN(t, statement, ...) run(t, statement, INT_ARGS(__VA_ARGS__))
 
 /* --- visits --- */
 
@@ -62,11 +66,9 @@ static int cells_move(struct postgres_step *t, enum cell_level level, uint64_t a
 {
 	bool last = level == CELL_DAY;
 	int64_t unit_ms = cell_level_ms[last ? CELL_DAY : level + 1];
-	struct pg_query q = pg_query(t->conn, last ? &cells_retire : &cells_fold);
-	INTS(&q, level, time_floor(t->now_ms - (int64_t)age_ms, unit_ms), CELLS_PER_STEP);
-	if (!last)
-		pg_int(&q, unit_ms);
-	return run(t, &q);
+	int64_t before_ms = time_floor(t->now_ms - (int64_t)age_ms, unit_ms);
+	return last ? RUN(t, &cells_retire, level, before_ms, CELLS_PER_STEP)
+	            : RUN(t, &cells_fold, level, before_ms, CELLS_PER_STEP, unit_ms);
 }
 
 static int step_fold_minutes(struct postgres_step *t)
@@ -88,9 +90,8 @@ static int step_drop_days(struct postgres_step *t)
 {
 	if (t->s->days_ms == 0)
 		return 0;
-	struct pg_query q = pg_query(t->conn, &days_drop);
-	INTS(&q, day_of(t->now_ms - (int64_t)t->s->days_ms), ROWS_PER_STEP); /* whole expired days */
-	return run(t, &q);
+	int64_t day = day_of(t->now_ms - (int64_t)t->s->days_ms); /* has not expired completely */
+	return RUN(t, &days_drop, day, ROWS_PER_STEP);
 }
 
 /* --- rows --- */
@@ -117,11 +118,9 @@ static int step_drop_visits(struct postgres_step *t)
 	int r = postgres_day_drop(t->conn, t->layout, ROWS_VISITS, before_ms, &t->did, t->e);
 	if (r != 0 || t->did)
 		return r;
-	struct pg_query q = pg_query(t->conn, t->layout->is_hyper ? &visits_drop_hyper : &visits_drop);
-	INTS(&q, before_ms, time_floor(t->now_ms, DAY_MS) + 2 * DAY_MS);
-	if (!t->layout->is_hyper)
-		pg_int(&q, ROWS_PER_STEP);
-	return run(t, &q);
+	int64_t future_ms = time_floor(t->now_ms, DAY_MS) + 2 * DAY_MS;
+	return t->layout->is_hyper ? RUN(t, &visits_drop_hyper, before_ms, future_ms)
+	                           : RUN(t, &visits_drop, before_ms, future_ms, ROWS_PER_STEP);
 }
 
 /* --- impressions --- */
@@ -168,9 +167,7 @@ static int step_move_kept(struct postgres_step *t)
 	}
 	if (r != 0 || kept_ms == t->kept_ms)
 		return r;
-	struct pg_query q = pg_query(t->conn, &kept_set);
-	INTS(&q, kept_ms, t->kept_ms);
-	return run(t, &q);
+	return RUN(t, &kept_set, kept_ms, t->kept_ms);
 }
 
 static int step_drop_impressions(struct postgres_step *t)
@@ -179,16 +176,12 @@ static int step_drop_impressions(struct postgres_step *t)
 	int r = postgres_day_drop(t->conn, t->layout, ROWS_IMPRESSIONS, before_ms, &t->did, t->e);
 	if (r != 0 || t->did || t->layout->is_hyper)
 		return r;
-	struct pg_query q = pg_query(t->conn, &impressions_drop);
-	INTS(&q, before_ms, ROWS_PER_STEP);
-	return run(t, &q);
+	return RUN(t, &impressions_drop, before_ms, ROWS_PER_STEP);
 }
 
 static int step_drop_ad_cells(struct postgres_step *t)
 {
-	struct pg_query q = pg_query(t->conn, &ad_cells_drop);
-	INTS(&q, t->kept_ms, ROWS_PER_STEP);
-	return run(t, &q);
+	return RUN(t, &ad_cells_drop, t->kept_ms, ROWS_PER_STEP);
 }
 
 /* Drops a day with its hours, and retires its count. */
@@ -200,9 +193,7 @@ static int step_drop_ad_days(struct postgres_step *t)
 	int r = oldest_ask(t, &ad_day_oldest, &oldest_ms);
 	if (r != 0 || oldest_ms >= time_floor(t->now_ms - (int64_t)t->s->days_ms, DAY_MS))
 		return r;
-	struct pg_query q = pg_query(t->conn, &ad_days_retire);
-	pg_int(&q, oldest_ms);
-	return run(t, &q);
+	return RUN(t, &ad_days_retire, oldest_ms);
 }
 
 /* --- names and fingerprints --- */
@@ -249,9 +240,7 @@ static int step_sweep_ads(struct postgres_step *t)
 static int step_drop_seen(struct postgres_step *t)
 {
 	int64_t newest_ms = MIN(t->received_ms, t->now_ms);
-	struct pg_query q = pg_query(t->conn, &seen_drop);
-	INTS(&q, newest_ms - SINK_SEEN_SLACK_MS - (int64_t)t->s->seen_ms, SEEN_PER_STEP);
-	return run(t, &q);
+	return RUN(t, &seen_drop, newest_ms - SINK_SEEN_SLACK_MS - (int64_t)t->s->seen_ms, SEEN_PER_STEP);
 }
 
 /* --- turns --- */

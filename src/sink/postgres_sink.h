@@ -110,10 +110,9 @@ int postgres_retention_step(struct postgres_retention *t, struct pg_conn *c, con
 
 /* --- statements --- */
 
-/* Binds the next parameters to these integers. */
-#define INTS(q, ...)                                     \
-	postgres_ints(q, (const int64_t[]){__VA_ARGS__}, \
-	              sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+/* Integers, as the two last arguments of a function; and binding the next parameters to them. */
+#define INT_ARGS(...) (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)
+#define INTS(q, ...)  postgres_ints(q, INT_ARGS(__VA_ARGS__))
 static inline void postgres_ints(struct pg_query *q, const int64_t *values, size_t count)
 {
 	for (size_t i = 0; i < count; i++)

@@ -99,14 +99,7 @@ static bool write_begin(struct write_call *w, struct sink *base)
 static const struct pg_statement snapshot_begin = {"sink_snapshot",
                                                    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"};
 
-/*
- * A query in a snapshot. It runs once more if the connection was lost, as another one may work:
- *
- *	struct snapshot n = {.sink = s};
- *	while (snapshot_next(&n))
- *		n.r = query(n.conn);
- *	return n.r;
- */
+/* The state of IN_SNAPSHOT. */
 struct snapshot {
 	struct sink_postgres *sink;
 	struct pg_conn *conn;
@@ -136,60 +129,49 @@ static bool snapshot_next(struct snapshot *n)
 	return false;
 }
 
+/* `call` reads over the connection `c`, in a snapshot. It runs once more if the connection was lost, as another
+ * one may work. */
+#define IN_SNAPSHOT(base, call)                                   \
+	({                                                        \
+		struct snapshot snapshot_ = {.sink = self(base)}; \
+		while (snapshot_next(&snapshot_)) {               \
+			struct pg_conn *c = snapshot_.conn;       \
+			snapshot_.r = (call);                     \
+		}                                                 \
+		snapshot_.r;                                      \
+	})
+
 static int postgres_stats(struct sink *base, struct stats_query *q)
 {
-	int r = tallies_check(q);
-	if (r != 0)
-		return r;
-	struct snapshot n = {.sink = self(base)};
-	while (snapshot_next(&n))
-		n.r = postgres_stats_get(n.conn, q);
-	return n.r;
+	return tallies_check(q) ?: IN_SNAPSHOT(base, postgres_stats_get(c, q));
 }
 
 static int postgres_visits(struct sink *base, struct visits_query *q)
 {
-	struct snapshot n = {.sink = self(base)};
+	const uint8_t *key = self(base)->layout.key;
 	struct page_cursor from;
-	int r = page_cursor_parse(q, n.sink->layout.key, &from);
-	if (r != 0)
-		return r;
-	while (snapshot_next(&n))
-		n.r = postgres_visits_get(n.conn, q, n.sink->layout.key, &from);
-	return n.r;
+	return page_cursor_parse(q, key, &from) ?: IN_SNAPSHOT(base, postgres_visits_get(c, q, key, &from));
 }
 
 static int postgres_window(struct sink *base, struct window_query *q)
 {
-	struct snapshot n = {.sink = self(base)};
-	while (snapshot_next(&n))
-		n.r = postgres_window_get(n.conn, q);
-	return n.r;
+	return IN_SNAPSHOT(base, postgres_window_get(c, q));
 }
 
 static int postgres_top_links(struct sink *base, struct top_links_query *q)
 {
-	struct snapshot n = {.sink = self(base)};
-	while (snapshot_next(&n))
-		n.r = postgres_top_links_get(n.conn, q);
-	return n.r;
+	return IN_SNAPSHOT(base, postgres_top_links_get(c, q));
 }
 
 static int postgres_clicks(struct sink *base, struct sink_total *links, size_t count)
 {
 	ASSERT(count <= SINK_CLICKS_MAX);
-	struct snapshot n = {.sink = self(base)};
-	while (snapshot_next(&n))
-		n.r = postgres_clicks_get(n.conn, links, count);
-	return n.r;
+	return IN_SNAPSHOT(base, postgres_clicks_get(c, links, count));
 }
 
 static int postgres_reconciliation(struct sink *base, uint64_t node, bool deep, struct reconciliation *ret)
 {
-	struct snapshot n = {.sink = self(base)};
-	while (snapshot_next(&n))
-		n.r = postgres_reconciliation_get(n.conn, node, deep, ret);
-	return n.r;
+	return IN_SNAPSHOT(base, postgres_reconciliation_get(c, node, deep, ret));
 }
 
 /* --- commit --- */
