@@ -42,9 +42,12 @@ static struct sink *reach(struct sink_lazy *s)
 	s->why = why;
 	if (r == 0)
 		s->inner = inner;
+	bool is_late = r == 0 && s->is_cancelled; /* lazy_cancel did not find it */
 	pthread_mutex_unlock(&s->lock);
 	if (r == 0)
 		log_info("sink", "sink opened");
+	if (is_late && inner->ops->cancel)
+		inner->ops->cancel(inner);
 	return r == 0 ? inner : NULL;
 }
 

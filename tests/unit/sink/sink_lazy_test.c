@@ -201,4 +201,17 @@ TEST(what_was_opened_is_cancelled_with_it)
 	assert_int_equal(atomic_load(&world.cancelled), 1);
 }
 
+TEST(what_is_opened_while_it_is_cancelled_is_cancelled_too)
+{
+	pthread_t thread;
+	world.is_slow = true;
+	atomic_store(&world.is_there, true);
+	assert_int_equal(pthread_create(&thread, NULL, ask_on, NULL), 0);
+	sem_wait(&world.begun);
+	world.later->ops->cancel(world.later);
+	sem_post(&world.go_on);
+	pthread_join(thread, NULL);
+	assert_int_equal(atomic_load(&world.cancelled), 1);
+}
+
 TEST_MAIN(.setup = setup, .teardown = teardown)
