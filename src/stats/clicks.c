@@ -241,7 +241,7 @@ void clicks_count(struct clicks *c, const struct sink_batch *b)
 	}
 	for (size_t i = 0; i < c->count; i++) {
 		/* If flushes fail for so long that the links are too many, the set is dropped: the counters
-		 * still have their dirty links. */
+		 * still have their dirty links. Without counters nothing else has them, so the set grows. */
 		struct click_stream *s = &c->streams[i];
 		for (size_t k = 0; c->config.store && k < s->batch.count; k++)
 			link_set_add(&s->dirty, s->batch.all[k].link, 0);
@@ -250,10 +250,10 @@ void clicks_count(struct clicks *c, const struct sink_batch *b)
 			continue;
 		if (!c->is_flushing) {
 			c->due_ms = clock_mono_ms();
-			continue;
+		} else if (c->config.counters) {
+			s->is_complete = false;
+			link_set_release(&s->dirty);
 		}
-		s->is_complete = !c->config.counters;
-		link_set_release(&s->dirty);
 	}
 }
 

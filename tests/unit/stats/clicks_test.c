@@ -320,6 +320,58 @@ TEST(without_counters_the_store_gets_the_totals_of_the_sink)
 	assert_stored();
 }
 
+/* More links than one flush may leave for the next. */
+static struct {
+	bool is_stored[(1 << 20) + 3 * 65536];
+	size_t stored;
+} many;
+
+static int many_clicks(struct sink *s, struct sink_total *totals, size_t n)
+{
+	(void)s;
+	for (size_t i = 0; i < n; i++)
+		totals[i].clicks = 1;
+	return 0;
+}
+
+static int many_store(struct store *s, uint64_t node, const struct store_count *counts, size_t n)
+{
+	(void)s, (void)node;
+	for (size_t i = 0; world.store_fails == 0 && i < n; i++) {
+		many.stored += !many.is_stored[counts[i].id - 1];
+		many.is_stored[counts[i].id - 1] = true;
+	}
+	return world.store_fails;
+}
+
+TEST(without_counters_no_link_is_forgotten_while_the_store_fails)
+{
+	enum { AT_ONCE = 65536, PATIENCE = 1000 };
+	static const struct sink_ops sink_ops = {.clicks = many_clicks};
+	static const struct store_ops ops = {.set_clicks = many_store};
+	static const struct dimension_set click = {.kind = VISIT_CLICK};
+	struct sink_visit *visits = calloc(AT_ONCE, sizeof(*visits));
+	struct sink_batch b = {.visits = visits, .visit_count = AT_ONCE, .sets = &click, .set_count = 1};
+	begin(false, false, 0);
+	sink.ops = &sink_ops;
+	store.ops = &ops;
+	world.store_fails = ERR_UNAVAILABLE;
+	for (size_t at = 0; at < ARRAY_LEN(many.is_stored); at += AT_ONCE) {
+		for (size_t i = 0; i < AT_ONCE; i++)
+			visits[i].link = 1 + at + i;
+		clicks_announce(clicks, &b);
+		clicks_count(clicks, &b);
+		clicks_maintain(clicks);
+	}
+	world.store_fails = 0;
+	for (int i = 0; i < PATIENCE && many.stored < ARRAY_LEN(many.is_stored); i++) {
+		world.later_ms += LONG_MS;
+		clicks_maintain(clicks);
+	}
+	assert_int_equal(many.stored, ARRAY_LEN(many.is_stored));
+	free(visits);
+}
+
 /* Faults at any moment. */
 static void live_once(bool sink_keeps_place, bool workers_die, bool redis_forgets)
 {
