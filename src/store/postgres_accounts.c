@@ -69,12 +69,10 @@ static const struct pg_statement account_statements[] = {
                     "SELECT user_id, generation, created_ms, expires_ms FROM session WHERE id = $1"},
 };
 
-static void account_bind(struct pg_query *q, const struct registry_account *read)
+/* The value by which an account is looked up. */
+static struct pg_value account_value(const struct registry_account *read)
 {
-	if (read->by == BY_USER || read->by == BY_KEY)
-		pg_int(q, id_of(read->id));
-	else
-		pg_text(q, read->text);
+	return read->by == BY_USER || read->by == BY_KEY ? PG_INT(id_of(read->id)) : PG_TEXT(read->text);
 }
 
 static void account_take(const struct pg_result *result, struct arena *arena, struct registry_account *read)
@@ -102,11 +100,8 @@ static void account_take(const struct pg_result *result, struct arena *arena, st
 /* All reads in one round trip. */
 static int accounts_read(struct pg_conn *c, struct registry_account *reads, size_t n, struct arena *arena)
 {
-	for (size_t i = 0; i < n; i++) {
-		struct pg_query q = pg_query(c, &account_statements[reads[i].by]);
-		account_bind(&q, &reads[i]);
-		pg_send(&q);
-	}
+	for (size_t i = 0; i < n; i++)
+		PG_SEND(c, &account_statements[reads[i].by], account_value(&reads[i]));
 	pg_flush(c);
 	for (size_t i = 0; i < n; i++) {
 		CLEANUP(pg_result_end) struct pg_result result = {NULL, 0};
@@ -159,21 +154,13 @@ static void locks_put(struct postgres_txn *t, const struct registry_write *w, co
 /* In the order in which rows_fetch reads the results. */
 static void rows_ask(struct postgres_txn *t, const struct registry_write *w, const struct account_fetch *f)
 {
-	struct pg_query q;
-	for (size_t i = 0; i < ACCOUNT_READS; i++) {
-		if (!f->is_wanted[i])
-			continue;
-		q = txn_query(t, &account_statements[f->reads[i].by]);
-		account_bind(&q, &f->reads[i]);
-		txn_ask_add(t, &q);
-	}
-	if (f->needs & (NEEDS_ADMINS | NEEDS_ADMIN_KEYS)) {
-		q = txn_query(t, f->needs & NEEDS_ADMINS ? &admins_get : &admin_keys);
-		pg_int(&q, w->now_ms);
-		if (f->needs & NEEDS_ADMINS)
-			pg_int(&q, id_of(w->user.id));
-		txn_ask_add(t, &q);
-	}
+	for (size_t i = 0; i < ACCOUNT_READS; i++)
+		if (f->is_wanted[i])
+			TXN_ASK_ADD(t, &account_statements[f->reads[i].by], account_value(&f->reads[i]));
+	if (f->needs & NEEDS_ADMINS)
+		TXN_ASK_ADD(t, &admins_get, PG_INT(w->now_ms), PG_INT(id_of(w->user.id)));
+	if (f->needs & NEEDS_ADMIN_KEYS)
+		TXN_ASK_ADD(t, &admin_keys, PG_INT(w->now_ms));
 	if (f->needs & NEEDS_LIVE_KEYS)
 		TXN_ASK_ADD(t, &live_keys, PG_INT(id_of(w->key.user)), PG_INT(w->now_ms),
 		            PG_INT(ACCOUNT_KEYS_MAX));
@@ -278,23 +265,17 @@ static int record_insert(struct postgres_txn *t, const struct pg_statement *stat
 	return r;
 }
 
-static void numbers_put(struct postgres_txn *t, const struct pg_statement *statement, int64_t a, int64_t b)
-{
-	TXN_PUT(t, statement, PG_INT(a), PG_INT(b));
-}
-
 static void session_write(struct postgres_txn *t, const struct session_record *session, int64_t now_ms)
 {
 	TXN_PUT(t, &session_insert, PG_BYTES(session->id, SESSION_ID_BYTES), PG_INT(session->user),
 	        PG_INT(session->generation), PG_INT(session->created_ms), PG_INT(session->expires_ms),
 	        PG_TEXT(session->address), PG_TEXT(session->agent));
-	numbers_put(t, &session_purge, now_ms, SESSION_PURGE_PER_CREATE);
+	TXN_PUT(t, &session_purge, PG_INT(now_ms), PG_INT(SESSION_PURGE_PER_CREATE));
 }
 
 static int account_write(struct postgres_txn *t, unsigned edits, const struct registry_write *w,
                          struct account_outcome *out)
 {
-	struct pg_query q;
 	int r = 0;
 	pthread_once(&texts_once, texts_make);
 	if (edits & EDIT_USER_INSERT) {
@@ -302,7 +283,7 @@ static int account_write(struct postgres_txn *t, unsigned edits, const struct re
 		out->key.user = out->user.id;
 	}
 	if (edits & EDIT_USER_UPDATE) {
-		q = txn_query(t, &user_update);
+		struct pg_query q = txn_query(t, &user_update);
 		postgres_bind_record(&q, &user_fields, FIELDS_CHANGING, &out->user);
 		pg_int(&q, (int64_t)out->user.id);
 		txn_put(t, &q);
@@ -310,16 +291,16 @@ static int account_write(struct postgres_txn *t, unsigned edits, const struct re
 	if (r == 0 && edits & EDIT_KEY_INSERT)
 		r = record_insert(t, &key_insert, &key_fields, &out->key, &out->key.id);
 	if (edits & EDIT_KEY_REVOKE)
-		numbers_put(t, &key_set_revoked, (int64_t)out->key.id, out->key.revoked_ms);
+		TXN_PUT(t, &key_set_revoked, PG_INT(out->key.id), PG_INT(out->key.revoked_ms));
 	if (edits & EDIT_KEY_USED)
-		numbers_put(t, &key_set_used, (int64_t)out->key.id, out->key.used_ms);
+		TXN_PUT(t, &key_set_used, PG_INT(out->key.id), PG_INT(out->key.used_ms));
 	if (edits & EDIT_SESSION_INSERT)
 		session_write(t, &out->session, w->now_ms);
 	if (edits & EDIT_SESSION_DELETE)
 		TXN_PUT(t, &session_delete, PG_BYTES(w->session.id, SESSION_ID_BYTES));
 	if (edits & EDIT_KEY_PURGE) {
-		numbers_put(t, &key_purge_revoked, w->purge.until_ms, w->purge.max);
-		numbers_put(t, &key_purge_expired, w->purge.until_ms, w->purge.max);
+		TXN_PUT(t, &key_purge_revoked, PG_INT(w->purge.until_ms), PG_INT(w->purge.max));
+		TXN_PUT(t, &key_purge_expired, PG_INT(w->purge.until_ms), PG_INT(w->purge.max));
 	}
 	return r;
 }

@@ -52,12 +52,6 @@ void txn_put_kept(struct postgres_txn *t, struct pg_query *q, struct pg_result *
 	txn_put(t, q);
 }
 
-void txn_ask_add(struct postgres_txn *t, struct pg_query *q)
-{
-	t->is_asking = true;
-	pg_send(q);
-}
-
 int txn_ask_send(struct postgres_txn *t)
 {
 	pg_flush(t->conn);
@@ -94,7 +88,8 @@ int txn_ask_end(struct postgres_txn *t)
 
 int txn_ask(struct postgres_txn *t, struct pg_query *q, struct pg_result *ret)
 {
-	txn_ask_add(t, q);
+	t->is_asking = true;
+	pg_send(q);
 	txn_ask_send(t);
 	txn_ask_next(t, ret);
 	int r = txn_ask_end(t);
@@ -106,9 +101,8 @@ int txn_ask(struct postgres_txn *t, struct pg_query *q, struct pg_result *ret)
 void txn_ask_add_values(struct postgres_txn *t, const struct pg_statement *statement,
                         const struct pg_value *values, size_t n)
 {
-	struct pg_query q = txn_query(t, statement);
-	pg_bind(&q, values, n);
-	txn_ask_add(t, &q);
+	t->is_asking = true;
+	pg_send_values(t->conn, statement, values, n);
 }
 
 int txn_ask_values(struct postgres_txn *t, const struct pg_statement *statement, struct pg_result *ret,

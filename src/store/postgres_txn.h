@@ -46,9 +46,8 @@ void txn_put_kept(struct postgres_txn *t, struct pg_query *q, struct pg_result *
 /* Sends all pending statements and the question. */
 int txn_ask(struct postgres_txn *t, struct pg_query *q, struct pg_result *ret);
 
-/* Several questions in one round trip: add each, send all, read the results in order (the reader ends each,
- * also after a failure), end. */
-void txn_ask_add(struct postgres_txn *t, struct pg_query *q);
+/* Several questions in one round trip: TXN_ASK_ADD each, send all, read the results in order (the reader ends
+ * each, also after a failure), end. */
 int txn_ask_send(struct postgres_txn *t);
 int txn_ask_next(struct postgres_txn *t, struct pg_result *ret);
 int txn_ask_end(struct postgres_txn *t);
