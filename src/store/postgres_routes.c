@@ -51,42 +51,6 @@ struct route_work {
 	size_t n;
 };
 
-struct route_columns {
-	int64_t *callers, *key_ids, *link_ids, *are_aliases, *made_ms;
-	struct str *names, *keys;
-};
-
-static int route_columns_fill(struct postgres_txn *t, const struct route_work *work, struct route_columns *to)
-{
-	size_t n = work->n;
-	int64_t *ints = arena_alloc(&t->scratch, 5 * n * sizeof(*ints));
-	struct str *strs = arena_alloc(&t->scratch, 2 * n * sizeof(*strs));
-	if (!ints || !strs)
-		return txn_no_memory(t);
-	*to = (struct route_columns){ints,         ints + n, ints + 2 * n, ints + 3 * n,
-	                             ints + 4 * n, strs,     strs + n};
-	for (size_t i = 0; i < n; i++) {
-		const struct store_route *route = &work->routes[i];
-		to->callers[i] = (int64_t)route->owner;
-		to->names[i] = route->idempotency_key;
-		to->keys[i] = route->ref.key;
-		to->key_ids[i] = (int64_t)route->ref.id;
-		to->link_ids[i] = (int64_t)route->link_id;
-		to->are_aliases[i] = route->is_alias;
-		to->made_ms[i] = route->now_ms;
-	}
-	return 0;
-}
-
-static void routes_put(struct postgres_txn *t, const struct route_columns *c, size_t n)
-{
-	TXN_PUT(t, &routes_purge, PG_INT(c->made_ms[0] - REPLAY_MS),
-	        PG_INT((int64_t)n * REPLAY_PURGE_PER_CREATE));
-	TXN_PUT(t, &routes_insert, PG_INTS(c->callers, n), PG_BLOBS(c->names, n), PG_BLOBS(c->keys, n),
-	        PG_INTS(c->key_ids, n), PG_INTS(c->link_ids, n), PG_INTS(c->are_aliases, n),
-	        PG_INTS(c->made_ms, n), PG_INT(REPLAY_MS));
-}
-
 /* Returns the stored choice, which may be the caller's own. */
 static int route_take(const struct pg_result *rows, int row, const struct route_work *work)
 {
@@ -104,13 +68,30 @@ static int route_run(struct postgres_txn *t, void *ctx)
 {
 	CLEANUP(pg_result_end) struct pg_result rows = {NULL, 0};
 	const struct route_work *work = ctx;
-	struct route_columns c;
-	int r = route_columns_fill(t, work, &c);
-	if (r != 0)
-		return r;
-	routes_put(t, &c, work->n);
-	r = TXN_ASK(t, &routes_get, &rows, PG_INTS(c.callers, work->n), PG_BLOBS(c.names, work->n));
-	if (r == 0 && (size_t)rows.rows != work->n)
+	const struct store_route *routes = work->routes;
+	size_t n = work->n;
+	int64_t *are_aliases = arena_alloc(&t->scratch, n * sizeof(*are_aliases));
+	if (!are_aliases)
+		return txn_no_memory(t);
+	for (size_t i = 0; i < n; i++)
+		are_aliases[i] = routes[i].is_alias;
+	TXN_PUT(t, &routes_purge, PG_INT(routes[0].now_ms - REPLAY_MS),
+	        PG_INT((int64_t)n * REPLAY_PURGE_PER_CREATE));
+	struct pg_query q = txn_query(t, &routes_insert);
+	PG_FIELDS(&q, pg_ints, routes, n, owner);
+	PG_FIELDS(&q, pg_blobs, routes, n, idempotency_key);
+	PG_FIELDS(&q, pg_blobs, routes, n, ref.key);
+	PG_FIELDS(&q, pg_ints, routes, n, ref.id);
+	PG_FIELDS(&q, pg_ints, routes, n, link_id);
+	pg_ints(&q, are_aliases, n);
+	PG_FIELDS(&q, pg_ints, routes, n, now_ms);
+	pg_int(&q, REPLAY_MS);
+	txn_put(t, &q);
+	q = txn_query(t, &routes_get);
+	PG_FIELDS(&q, pg_ints, routes, n, owner);
+	PG_FIELDS(&q, pg_blobs, routes, n, idempotency_key);
+	int r = txn_ask(t, &q, &rows);
+	if (r == 0 && (size_t)rows.rows != n)
 		return ERR_BUSY; /* one was dropped meanwhile: retry */
 	for (int row = 0; r == 0 && row < rows.rows; row++)
 		r = route_take(&rows, row, work);
