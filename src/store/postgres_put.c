@@ -137,11 +137,10 @@ void postgres_links_insert(struct postgres_txn *t, const struct link_row *rows, 
 		return;
 	struct pg_query q = txn_query(t, feed ? &links_insert_with_feed : &links_insert);
 	rows_bind(t, &q, &c);
-	if (feed && !feed_bind(t, &q, &c, feed)) {
-		txn_no_memory(t);
-		return;
-	}
-	txn_put_kept(t, &q, ret_names);
+	q.failed |= feed && !feed_bind(t, &q, &c, feed);
+	if (q.failed)
+		txn_no_memory_note(t);
+	txn_put_kept(t, &q, ret_names); /* ends the query, also a failed one */
 }
 
 void postgres_links_update(struct postgres_txn *t, const struct link_row *rows, size_t n)
