@@ -2,7 +2,8 @@
  * One task, the prefetcher, talks to the shards. A request only waits for it, and only briefly. Keys that
  * are put back become ready again if there is room. Otherwise the prefetcher returns them to a shard: to
  * the front of its list, or to its deferred list. Each fetch brings a few deferred keys, so that they are
- * used up once their shard is back, and do little harm before.
+ * used up once their shard is back, and do little harm before. That holds for an empty list, too: a batch of
+ * deferred keys only would make a store with one dead shard look dead.
  */
 #include "keys/pool.h"
 
@@ -145,7 +146,7 @@ static void fetch(struct key_pool *p)
 	pthread_mutex_unlock(&p->lock);
 	bool answered = false;
 	size_t count = fetch_ready(p, &answered, &why);
-	count += fetch_deferred(p, count > 0 ? p->share : p->batch, p->buffer + count);
+	count += fetch_deferred(p, p->share, p->buffer + count);
 	pthread_mutex_lock(&p->lock);
 	size_t put = key_fifo_put(&p->ready, p->buffer, count);
 	ASSERT(put == count);

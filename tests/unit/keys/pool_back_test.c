@@ -118,6 +118,22 @@ TEST(keys_for_later_lie_aside_and_others_are_taken)
 	assert_int_equal(stats().lost, 0);
 }
 
+TEST(when_nothing_else_is_left_few_of_those_aside_are_taken_while_they_come_back)
+{
+	struct source_key keys[MANY];
+	size_t count;
+	fill(0, 0, MANY);
+	pool_open();
+	take_all_of(keys, MANY);
+	fx.pool->ops->put_back(fx.pool, keys, MANY, true);
+	UNTIL(stats().deferred == MANY);
+	for (int i = 0; i < TRIES_MAX; i++) {
+		UNTIL(fx.pool->ops->take(fx.pool, keys, BATCH, &count, NULL) == 0);
+		assert_in_range(count, 1, BATCH / 2);
+		fx.pool->ops->put_back(fx.pool, keys, count, true);
+	}
+}
+
 TEST(when_nothing_else_is_left_all_those_aside_are_taken)
 {
 	struct source_key keys[MANY];
