@@ -262,7 +262,7 @@ def test_a_link_ends_at_its_expiry_and_is_removed_when_somebody_asks_for_it(serv
         assert server.target("short-lived") is None
     until(lambda: server.link("short-lived") is None, "it is removed, with the writer's next batch")
     assert server.links() == []
-    assert metric(server, "curt_links_swept_total") == 1
+    until(lambda: metric(server, "curt_links_swept_total") == 1, "the writer counts what it has committed")
     assert_problem(server.get("/short-lived", key=None), 404)
 
 
