@@ -99,7 +99,7 @@ void delete_url_delete(struct api_call *call)
 	struct err why;
 	struct arena *arena = http_conn_arena(call->c);
 	struct str query = call->req->query;
-	struct str api_dev_key, in_query, url_key = STR_NULL;
+	struct str api_dev_key = STR_NULL, in_query = STR_NULL, url_key = STR_NULL;
 	const struct input_field fields[] = {
 	    {"api_dev_key", FIELD_STRING, &api_dev_key},
 	    {"url_key", FIELD_STRING, &url_key},

@@ -137,10 +137,10 @@ int stats_params_read(struct str query, int64_t now_ms, struct stats_query *q, s
 		return r;
 	int64_t range_ms = q->to_ms - q->from_ms;
 	if (!step_given)
-		q->step = range_ms <= 6 * HOUR_MS         ? STEP_MINUTE
-		          : range_ms <= 8 * DAY_MS        ? STEP_HOUR
+		q->step = range_ms <= 6 * HOUR_MS     ? STEP_MINUTE
+		          : range_ms <= 8 * DAY_MS    ? STEP_HOUR
 		          : range_ms <= 3660 * DAY_MS ? STEP_DAY
-		                                          : STEP_MONTH;
+		                                      : STEP_MONTH;
 	if (bots.ptr) {
 		int found = find_name(bots, bots_names, ARRAY_LEN(bots_names));
 		if (found < 0)
